@@ -27,8 +27,10 @@ from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.commands.answers import jobs_text
 from chipwatch.contract.datapoint import Datapoint, Level
-from chipwatch.contract.extensions import DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, GroupUse, JobFacts, Owner
+from chipwatch.contract.plugin import Given
+from chipwatch.pipeline.facts import FactsReader
 from chipwatch.pipeline.window import Window
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.recording.file import RecordFile
@@ -203,18 +205,18 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
     load_gpus(driver, 0)
     host.load(0)
     for collector in collectors:
-        collector.open()
+        collector.open(Given())
+    facts = FactsReader("nvidia", nvidia)
+    facts.want()
     for tick in range(1, TICKS + 1):
         load_gpus(driver, tick)
         host.load(tick)
         at += STEP * 10**9
         points = [point for collector in collectors for point in collector.collect(at)]
-        devices = [*nvidia.devices()]
-        names = {name: device.dims for device in devices for name in device.ids}
-        processes = [*(nvidia.processes() or ())]
-        read = DeviceFacts(at, processes, names, [*nvidia.activity()], "nvidia")
-        processor.facts = (jobs_at(at), read)
-        points += processor.derive(points, at)
+        (told,) = facts.read()
+        assert isinstance(told, DeviceFacts)
+        devices, processes = told.devices, told.processes or ()
+        points += processor.derive(points, at, (jobs_at(at), told._replace(moment=at)))
         listen(points, at)
         run.take(points, at, {"cpus": 12, "cores": LOADING.cores, "gpus": LOADING.gpus, "read": 2.1e8})
         for device in devices:

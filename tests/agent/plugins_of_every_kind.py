@@ -1,5 +1,5 @@
 """
-Plugins that derive from nothing and have every extension; test_public_types.py checks their types and runs them.
+Plugins that have every method of their bases; test_public_types.py checks their types and runs them.
 
 Every name that `chipwatch` exports is used here, with its type asserted where mypy could take it for Any.
 """
@@ -17,63 +17,38 @@ from chipwatch import (
     Alarm,
     AlarmRule,
     Allocation,
-    Answers,
     BadBatch,
     Board,
     Chart,
-    ChecksStart,
     Collector,
     Cost,
     Counters,
-    CountsEvents,
     Datapoint,
     Device,
     DeviceActivity,
     DeviceFacts,
     DeviceProcess,
     Dimensions,
-    DrawsBoards,
-    Follows,
-    FollowsIdle,
+    Given,
     GroupUse,
-    HasActivity,
-    HasConsole,
-    HasDestination,
-    HasDevices,
-    HasEvidence,
-    HasFacts,
-    HasIdentity,
-    HasProcesses,
-    HasSilent,
-    HasVerdictMetrics,
     InputEnded,
-    IsScraped,
-    IsSized,
     JobFacts,
-    KeepsFiles,
-    KeepsState,
     Kind,
-    LeavesRecords,
     Level,
     Limits,
     Load,
-    MeasuresBytes,
+    MachineIdentity,
     Metric,
-    NeedsDevices,
-    NeedsFacts,
-    NeverWaits,
-    NotesJobs,
+    Needs,
     Owner,
     PartlyCollected,
-    Prepares,
     Processor,
     ProcessUse,
     Quota,
-    ReadsByLevel,
     Refused,
-    Refuses,
     Rejected,
     Retryable,
+    RiseEvidence,
     Scope,
     SentMetric,
     Sink,
@@ -82,8 +57,8 @@ from chipwatch import (
     Tariff,
     Terms,
     Unavailable,
+    Unlisted,
     Watch,
-    YieldsOtherNames,
     check_collector,
     check_sink,
     counter,
@@ -94,20 +69,17 @@ from chipwatch import (
 POWER = gauge("rich.power", "W", "Power of a device.", Level.BASIC, ("device",))
 ENERGY = counter("rich.energy", "J", "Energy of a device.", Level.DETAILED, ("device",))
 SENT = counter("rich.sent", "By", "Bytes sent by all ports.")
+FOLLOWED = gauge("rich.followed", "{process}", "Processes on devices.")
 LOAD = gauge("rich.load", "1", "Power of all devices, in watts, for each device.")
 DEVICE = Dimensions(device="0")
 
 
-class RichCollector:
+class RichCollector(Collector):
     """A collector of accelerators with all that a collector may have."""
 
     metrics: Sequence[Metric] = (POWER, ENERGY, SENT)
-    dynamic = False
-    always = frozenset({"rich.energy"})
-    never_waits = False
-    events = frozenset({"rich.sent"})
-    zeros: bool = True
-    asking: str = ""
+    needs = Needs(level=True, state=True, events={"rich.sent"}, always={"rich.energy"})
+    knows = (Device, DeviceProcess, DeviceActivity, MachineIdentity, RiseEvidence, JobFacts)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -122,10 +94,16 @@ class RichCollector:
 
     def __init__(self, config: Config) -> None:
         self._config, self._counters, self._readings = config, Counters(), 0
-        self.level = Level.BASIC
-        self.state: Path | None = None
+        self._given = Given()
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return True
+
+    def yields_others(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._given = given
         if self._config.watts < 0:
             raise Unavailable("no device at /dev/rich", is_counted=True)
 
@@ -133,7 +111,7 @@ class RichCollector:
         self._readings += 1
         yield POWER.point(at, self._config.watts, DEVICE)
         yield self._counters.total(SENT, at, {"0": 7, "1": 9})
-        if self.level >= Level.DETAILED:
+        if self._given.level >= Level.DETAILED:
             yield assert_type(self._counters.point(ENERGY, at, 1.0, DEVICE), Datapoint)
         if self._readings == self._config.readings:
             raise InputEnded("the recording ends", clean=self._config.clean)
@@ -146,45 +124,32 @@ class RichCollector:
     def close(self) -> None:
         self._counters.restart()
 
-    def devices(self) -> Iterable[Device]:
-        return [assert_type(Device(DEVICE, model="Rich 1", ids=("0",)), Device)]
-
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        return [assert_type(DeviceProcess(DEVICE, 1, memory=2.0, utilization=50.0), DeviceProcess)]
-
-    def activity(self) -> Iterable[DeviceActivity]:
-        return [assert_type(DeviceActivity(DEVICE, active=0.5, basis="counter", energy=3.0), DeviceActivity)]
-
-    def facts(self) -> Iterable[object]:
+    def facts(self) -> Iterator[object]:
+        yield assert_type(Device(DEVICE, model="Rich 1", ids=("0",)), Device)
+        yield assert_type(DeviceProcess(DEVICE, 1, memory=2.0, utilization=50.0), DeviceProcess)
+        if self._config.watts > 1000:
+            yield assert_type(Unlisted("the driver lists not all"), Unlisted)
+        yield assert_type(DeviceActivity(DEVICE, active=0.5, basis="counter", energy=3.0), DeviceActivity)
+        yield assert_type(MachineIdentity({}), MachineIdentity)
+        yield assert_type(RiseEvidence(DEVICE, 1, "the log says so"), RiseEvidence)
         owner = assert_type(Owner("slurm", "17", user="ada"), Owner)
         uses = [assert_type(GroupUse(owner, cpu=1.0), GroupUse)]
         allocations = [assert_type(Allocation("0", owner, "environment"), Allocation)]
         processes = {1: assert_type(ProcessUse(1.0, {}), ProcessUse)}
-        return [assert_type(JobFacts(1, {1: owner}, allocations, uses, processes=processes), JobFacts)]
-
-    def follow(self, pids: Collection[int]) -> None:
-        del pids
-
-    def follow_idle(self, pids: Collection[int]) -> None:
-        del pids
-
-    def identity(self) -> Mapping[str, str]:
-        return {}
-
-    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
-        return {DEVICE: (1, "the log says so")}
+        yield assert_type(JobFacts(1, {1: owner}, allocations, uses, processes=processes), JobFacts)
 
     def silent(self) -> Mapping[Dimensions, str]:
         return {DEVICE: "it does not answer"}
 
+    def asking(self) -> str:
+        return ""
 
-class RichProcessor:
-    """A processor with all that a processor may have."""
 
-    metrics: Sequence[Metric] = (LOAD,)
-    needs_devices = False
-    append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
-    note: Callable[[str, str, bool], None] | None = None
+class RichFollower(Collector):
+    """A collector that follows others."""
+
+    metrics: Sequence[Metric] = (FOLLOWED,)
+    needs = Needs(pids=True, devices=Level.ALL)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -192,18 +157,46 @@ class RichProcessor:
 
     def __init__(self, config: Config) -> None:
         del config
-        self.facts: Sequence[object] = ()
-        self._ticks = 0
+        self._pids: Collection[int] = ()
 
-    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
+        self._pids = {*pids, *idle}
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        yield FOLLOWED.point(at, len(self._pids))
+
+
+class RichProcessor(Processor):
+    """A processor with all that a processor may have."""
+
+    metrics: Sequence[Metric] = (LOAD,)
+    needs = Needs(facts=True, state=True, records=True)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """No options."""
+
+    def __init__(self, config: Config) -> None:
+        del config
+        self._given, self._ticks = Given(), 0
+
+    def open(self, given: Given) -> None:
+        self._given = given
+
+    def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterator[Datapoint]:
         self._ticks += 1
-        names = {name for facts in self.facts if isinstance(facts, DeviceFacts) for name in facts.names}
+        self._given.note("17", "it is slow", False)  # by position only
+        assert_type(self._given.append([{"tick": self._ticks}]), bool)
+        names = {name for fact in facts if isinstance(fact, DeviceFacts) for name in fact.names}
         watts = [point.value for point in tick if point.metric is POWER]
         if names and watts:
             yield LOAD.point(at, sum(watts) / len(names))
 
     def describe(self) -> str:
         return f"{self._ticks} ticks"
+
+    def job_dims(self) -> Sequence[str]:
+        return ()
 
     def answer(self) -> Mapping[str, int]:
         return {"ticks": self._ticks}
@@ -215,9 +208,10 @@ class RichProcessor:
         self._ticks = int(saved)
 
 
-class RichSink:
+class RichSink(Sink):
     """A sink with all that a sink may have: appends lines to a file."""
 
+    needs = Needs(state=True, words=("hostname",), libraries=("json",))
     limits = Limits(max_points=100, max_bytes=10_000, window=0, flush=0, durable=False)
 
     @dataclass(frozen=True, slots=True)
@@ -251,6 +245,9 @@ class RichSink:
         with self._config.path.open("a", encoding="utf-8") as file:
             file.writelines(f"{self._line(point)}\n" for point in batch if point not in late)
         return [assert_type(Rejected(point, "too late"), Rejected) for point in late]
+
+    def waits(self) -> bool:
+        return True
 
     def describe(self) -> str:
         return f"appends to {self._config.path}"
@@ -292,7 +289,7 @@ class RichSink:
         return f"{point.metric.name} {kind} {summary.maximum if summary else point.value} {dict(point.dims)}"
 
 
-class RichAdvisor:
+class RichAdvisor(Advisor):
     """An advisor with all that an advisor may have."""
 
     tariff = Tariff("Rich Metrics", charges_for="bytes")
@@ -325,6 +322,9 @@ class RichAdvisor:
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         return [f"{scope.prefix} {assert_type(alarm.rule, AlarmRule).key} {alarm.threshold:g}" for alarm in alarms]
 
+    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        return [f"{scope.prefix}: {len(charts)}"]
+
 
 def watched(path: Path) -> str:
     """Return the summary of a watch that is not started."""
@@ -336,33 +336,12 @@ def watched(path: Path) -> str:
     return assert_type(run.summary(), str)
 
 
-def check_them(path: Path) -> list[str]:
-    """Return the contracts and extensions that these plugins do not have, by isinstance; mypy sees that they do."""
+def check_them(path: Path) -> list[type]:
+    """Return the classes, checked."""
     collector, processor = RichCollector(RichCollector.Config()), RichProcessor(RichProcessor.Config())
     sink = RichSink(RichSink.Config(path))
-    advisor = RichAdvisor(RichSink.Config(path), Terms(price_per_gb=0.1))
-    contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
-    by_collector: tuple[
-        HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
-        HasVerdictMetrics, HasIdentity, HasEvidence, HasSilent, KeepsFiles, NeverWaits, CountsEvents,
-    ] = (collector,) * 15  # fmt: skip
-    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs] = (processor,) * 6
-    by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
-        sink,
-    ) * 8
-    by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
-    del contracts, by_collector, by_processor, by_sink, by_advisor
-    points = assert_type(check_collector(collector), list[Datapoint])
+    points = assert_type(check_collector(collector, given=Given(level=Level.ALL)), list[Datapoint])
+    assert assert_type(check_collector(RichFollower(RichFollower.Config())), list[Datapoint])
     assert watched(path) == "chipwatch: nothing is watched: it was not started"
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
-    asked: list[tuple[object, tuple[type, ...]]] = [
-        (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
-        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, HasSilent, KeepsFiles, NeverWaits)),
-        (collector, (CountsEvents,)),
-        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs)),
-        (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
-        (advisor, (MeasuresBytes, DrawsBoards)),
-    ]
-    return [
-        protocol.__name__ for plugin, protocols in asked for protocol in protocols if not isinstance(plugin, protocol)
-    ]
+    return [type(collector), RichFollower, type(processor), type(sink), RichAdvisor]

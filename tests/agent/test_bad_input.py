@@ -52,16 +52,6 @@ class Riddle(Raises):
 class Bare:
     pass
 
-class Empty:
-    Config = Raises.Config
-    metrics = ()
-
-    def __init__(self, config):
-        pass
-
-    def collect(self, at):
-        return []
-
 class Idle(Collector):
     Config = Raises.Config
 
@@ -116,12 +106,14 @@ class Unlimited(Good):
 class Pointless(Good):
     limits = Limits(max_points=0)
 
-class Boundless:
-    Config, write, open = Good.Config, Good.write, Good.open
-    describe, close = Good.describe, Good.close
+class Boundless(Sink):
+    Config, write = Good.Config, Good.write
 
     def __init__(self, config):
         pass
+
+class Foreign:
+    Config, limits = Good.Config, Good.limits
 
 class Needy(Good):
     @dataclass(frozen=True)
@@ -194,9 +186,11 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ("Mute", "it cannot be built: Fault: its __str__ raises"),
         ("Plain", "not a plugin: <class 'theirs.Plain'> has no dataclass Config"),
         ("Riddle", "its Config cannot be read: NameError: name 'Nowhere' is not defined"),
-        ("Bare", "not a plugin: <class 'theirs.Bare'> has no dataclass Config"),
-        ("Empty", "not a plugin: <class 'theirs.Empty'> has no method open; chipwatch.Collector says what it does"),
-        ("Idle", "it cannot be built: TypeError: Can't instantiate abstract class Idle .*collect.*"),
+        (
+            "Bare",
+            "not a plugin: <class 'theirs.Bare'> does not derive from Collector: write `from chipwatch import Collector` and `class Bare(Collector):`",
+        ),
+        ("Idle", "not a plugin: <class 'theirs.Idle'> has no method collect; chipwatch.Collector says what it does"),
         ("thing", "not a plugin: 5 is not a class"),
         ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
     ],
@@ -219,7 +213,14 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
             "it cannot be built: TypeError: limits: expected Limits with max_points from 1, got Limits(max_points=0, max_by",
         ),
         ("Needy", "file: it must be set: [sinks.odd] file, or CHIPWATCH_SINKS__ODD__FILE"),
-        ("Writeless", "not a plugin: <class 'theirs.Writeless'> has no method write; chipwatch.Sink says what it does"),
+        (
+            "Writeless",
+            "not a plugin: <class 'theirs.Writeless'> has write = None, which hides a method of Sink: give it another name",
+        ),
+        (
+            "Foreign",
+            "not a plugin: <class 'theirs.Foreign'> does not derive from Sink: write `from chipwatch import Sink` and `class Foreign(Sink):`",
+        ),
     ],
 )
 def test_a_sink_that_is_not_as_the_contract_says_is_refused_by_name(here, others, *, name, line, command):
@@ -243,7 +244,8 @@ def test_whatever_a_sink_raises_in_a_check_is_one_line(agent, others, name, line
 
 def test_whatever_a_collector_raises_in_a_check_is_one_line(agent, others):
     module = (
-        PLUGINS.replace('raise RuntimeError("no\\n way \\x1b[2J")', "pass") + "    def open(self):\n        1 / 0\n"
+        PLUGINS.replace('raise RuntimeError("no\\n way \\x1b[2J")', "pass")
+        + "    def open(self, given):\n        1 / 0\n"
     )
     others.add("theirs", module.replace("metrics = 5", "metrics = ()"), collectors=[("odd", "Odd")])
     done = agent.run("check", "--collector", "odd", env={"PYTHONPATH": others.folder})
@@ -311,11 +313,11 @@ def test_a_collector_that_nobody_named_costs_only_itself(agent, others, module, 
 
 NAN = """
 from dataclasses import dataclass
-from chipwatch import gauge
+from chipwatch import Collector, gauge
 
 LOAD = gauge("x.load", "1", "The load.")
 
-class Nan:
+class Nan(Collector):
     metrics = (LOAD,)
 
     @dataclass(frozen=True)
@@ -325,17 +327,8 @@ class Nan:
     def __init__(self, config):
         pass
 
-    def open(self):
-        pass
-
     def collect(self, at):
         yield LOAD.point(at, float("nan"))
-
-    def describe(self):
-        return ""
-
-    def close(self):
-        pass
 """
 
 

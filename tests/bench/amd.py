@@ -9,6 +9,7 @@ from tests.bench.figure import Effort, Figure, cpu_ms
 
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 
 CARDS = 8
 TICKS = 40
@@ -44,7 +45,6 @@ def eight_cards(effort: Effort) -> list[Figure]:
                 (device / name).write_text(value + "\n")
         for level in (Level.BASIC, Level.ALL):
             collector = AmdCollector(AmdCollector.Config(sys=Path(folder)))
-            collector.level = level
             now = [0]
 
             def clock(now: list[int] = now) -> int:
@@ -52,7 +52,7 @@ def eight_cards(effort: Effort) -> list[Figure]:
                 return now[0]
 
             collector._clock = clock
-            collector.open()
+            collector.open(Given(level=level))
 
             def tick(at: int, collector: AmdCollector = collector) -> None:
                 assert len(list(collector.collect(at))) >= 8 * CARDS

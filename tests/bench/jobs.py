@@ -16,7 +16,8 @@ from tests.bench.figure import Effort, Figure, cpu_ms
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.extensions import DeviceFacts, names_of
+from chipwatch.contract.facts import DeviceFacts, DeviceProcess, names_of
+from chipwatch.contract.plugin import Given
 from chipwatch.processors.jobs import JobsProcessor
 
 GPUS, JOBS, PROCESSES = 8, 4, 50
@@ -128,18 +129,18 @@ def child(folder: str, rounds: str, count: str) -> None:
     jobs = JobsCollector(JobsCollector.Config(proc=root / "proc", sys=root / "sys", root=root, max_jobs=int(count)))
     jobs._clock = lambda: now[0]
     processor = JobsProcessor(JobsProcessor.Config(max_jobs=int(count)))
-    gpus.level = jobs.level = Level.BASIC
-    gpus.open()
-    jobs.open()
+    gpus.open(Given(level=Level.BASIC))
+    jobs.open(Given(level=Level.BASIC))
+    assert gpus._gpus is not None
+    read = gpus._gpus
     points: list[object] = []
 
     def tick(at: int) -> None:
-        processes = list(gpus.processes() or ())
-        found = DeviceFacts(now[0], processes, names_of(gpus.devices()), [*gpus.activity()])
-        jobs.follow({one.pid for one in processes})
+        processes = [one for one in read.processes() if isinstance(one, DeviceProcess)]
+        found = DeviceFacts(now[0], processes, names_of(read.devices()), [*read.activity()])
+        jobs.follow({one.pid for one in processes}, ())
         own = [*jobs.collect(at)]
-        processor.facts = [found, *jobs.facts()]
-        points[:] = [*own, *processor.derive((), at)]
+        points[:] = [*own, *processor.derive((), at, [found, *jobs.facts()])]
 
     def whole(at: int) -> float:
         now[0] += 5_000_000_000

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.bench.figure import CannotMeasure, Effort, Figure
 
 from chipwatch.collectors.kernel import KernelCollector
+from chipwatch.contract.plugin import Given
 
 LINES = 10_000
 ASKED = 60.0
@@ -33,7 +34,7 @@ def kernel_log(effort: Effort) -> list[Figure]:
         pipe = Pipe()
         with tempfile.TemporaryDirectory() as folder:
             collector = KernelCollector(KernelCollector.Config(path=pipe.path, proc=Path(folder)))
-            collector.open()
+            collector.open(Given())
             spent = 0.0
             while chunk := [*islice(records, CHUNK)]:
                 pipe.write(*chunk)

@@ -12,6 +12,7 @@ from tests.doubles.fake_neuron_monitor import line
 
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 
 TICKS = 20
 CORES = 32
@@ -50,8 +51,7 @@ class Fed:
         reading, self._writing = os.pipe()
         config = NeuronCollector.Config(stdin=True, interval=1.0, proc=Path(folder), sys=Path(folder))
         self.collector = NeuronCollector(config, stdin=reading)
-        self.collector.level = level
-        self.collector.open()  # makes the pipe hold a record
+        self.collector.open(Given(level=level))  # makes the pipe hold a record
         self._ends = (reading, self._writing)
         os.set_blocking(self._writing, False)
 

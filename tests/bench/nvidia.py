@@ -28,6 +28,7 @@ from chipwatch.config.load import load
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 
 GPUS = 8
 TICKS = 40
@@ -95,15 +96,15 @@ def ask(*words: str, gpus: int = GPUS) -> dict[str, object]:
 def child(folder: str, what: str, level: str, word: str) -> None:
     """Measure in this process."""
     collector = NvidiaCollector(NvidiaCollector.Config(proc=Path(folder), pid=os.getppid()))
-    collector.level = Level[level.upper()]
-    told = cpu(collector, int(word)) if what == "cpu" else memory(collector if word == "with" else None)
+    given = Given(level=Level[level.upper()])
+    told = cpu(collector, given, int(word)) if what == "cpu" else memory(collector if word == "with" else None, given)
     json.dump(told, sys.stdout)
 
 
-def cpu(collector: NvidiaCollector, rounds: int) -> dict[str, object]:
+def cpu(collector: NvidiaCollector, given: Given, rounds: int) -> dict[str, object]:
     now, seen = [time.monotonic_ns()], []
     collector._clock = lambda: now[0]
-    collector.open()
+    collector.open(given)
     pynvml.nvmlInit()
 
     def tick(at: int) -> None:
@@ -207,12 +208,12 @@ LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nv
 """The calls of the collector, as a loop of nvidia-ml-py makes them."""
 
 
-def memory(collector: NvidiaCollector | None) -> dict[str, object]:
+def memory(collector: NvidiaCollector | None, given: Given) -> dict[str, object]:
     collectors: list[Collector] = [one for name, one in build_collectors(load(None, {})).items() if name != "nvidia"]
     opened = []
     for one in [*collectors, collector] if collector else collectors:
         with suppress(Unavailable):
-            one.open()
+            one.open(given if one is collector else Given())
             opened.append(one)
     for tick in range(WARM):
         for one in opened:

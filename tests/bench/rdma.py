@@ -10,6 +10,7 @@ from tests.doubles.sysfs import build, write
 
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 
 PORTS = 8
 FILES = 60
@@ -39,8 +40,7 @@ def eight_ports(effort: Effort) -> list[Figure]:
 
 def measured(collector: RdmaCollector, level: Level, effort: Effort) -> list[float]:
     """Return the CPU (ms) of the readings of each round."""
-    collector.level = level
-    collector.open()
+    collector.open(Given(level=level))
     for at in (1, 2):
         list(collector.collect(at))
     return [cpu_ms(lambda at: list(collector.collect(at)), TICKS, PAUSE) for _ in range(effort.rounds)]

@@ -21,6 +21,7 @@ from chipwatch.config.load import load
 from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 from chipwatch.pipeline.build import build_sources
 
 HOST_SET = ("cpu", "memory", "disk", "network")
@@ -44,7 +45,7 @@ def host_set(effort: Effort) -> list[Figure]:
             list(collector.collect(at))
 
     for collector in collectors:
-        collector.open()
+        collector.open(Given())
     try:
         cpu_ms(tick, 5, PAUSE)
         for _ in range(effort.rounds):
@@ -103,8 +104,7 @@ def ticking_cores(cores: int) -> Iterator[Callable[[], float]]:
         (proc / "loadavg").write_text("12.05 11.40 9.87 3/2875 123456\n")
         (proc / "stat").write_bytes(proc_stat(cores, 0))
         collector = CpuCollector(CpuCollector.Config(proc=proc))
-        collector.level = Level.ALL
-        collector.open()
+        collector.open(Given(level=Level.ALL))
         moments = count(1)
 
         def read(at: int) -> None:
@@ -145,8 +145,7 @@ def process_tree(effort: Effort) -> list[Figure]:
         raise CannotMeasure("the tree is read from /proc")
     with processes(PROCESSES) as pid:
         collector = ProcessCollector(ProcessCollector.Config(pid=pid))
-        collector.level = Level.BASIC
-        collector.open()
+        collector.open(Given(level=Level.BASIC))
 
         def tick(at: int) -> None:
             list(collector.collect(at))

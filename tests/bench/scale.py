@@ -24,7 +24,8 @@ from tests.doubles.fake_neuron_monitor import line
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.process import ProcessCollector
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
@@ -155,8 +156,7 @@ def processes(size: int) -> Iterator[Tick]:
             (proc / f"{pid}/stat").write_text(f"{pid} (python) S {parent} 1 1 0 -1 {times}\n")
         (proc / "stat").write_text("btime 1700000000\n")
         collector = ProcessCollector(ProcessCollector.Config(proc=proc, sys=proc, pid=first))
-        collector.level = Level.BASIC
-        collector.open()
+        collector.open(Given(level=Level.BASIC))
         yield lambda: cpu_ms(lambda at: list(collector.collect(at)), 1, 0)
         assert f" {size} in" in collector.describe(), collector.describe()
         collector.close()
@@ -171,18 +171,17 @@ def accounts(size: int, each: int = 5) -> Iterator[Tick]:
         collector = JobsCollector(JobsCollector.Config(proc=root / "proc", sys=root / "sys", root=root))
         collector._clock = lambda: now[0]
         processor = JobsProcessor(JobsProcessor.Config())
-        collector.level = Level.BASIC
-        collector.open()
+        collector.open(Given(level=Level.BASIC))
         gpus = [Dimensions(gpu=str(number)) for number in range(8)]
         users = [DeviceProcess(gpus[job % 8], pid, 1e9) for job in range(size) for pid in jobs.pids_of(job, each)]
         active = [DeviceActivity(gpu, 0.5, "counter") for gpu in gpus]
         names = {str(number): gpu for number, gpu in enumerate(gpus)}
 
         def read(at: int) -> None:
-            collector.follow({user.pid for user in users})
+            collector.follow({user.pid for user in users}, ())
             own = [*collector.collect(at)]
-            processor.facts = [DeviceFacts(now[0], users, names, active), *collector.facts()]
-            [*own, *processor.derive((), at)]
+            facts = [DeviceFacts(now[0], users, names, active), *collector.facts()]
+            [*own, *processor.derive((), at, facts)]
 
         def tick() -> float:
             now[0] += 5_000_000_000

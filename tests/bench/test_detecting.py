@@ -32,7 +32,7 @@ BAD = """
         def __init__(self, config):
             pass
 
-        def open(self):
+        def open(self, given):
             threading.Thread(target=self.wake, daemon=True).start()
 
         def wake(self):

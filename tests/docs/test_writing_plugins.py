@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import re
@@ -168,7 +169,7 @@ def test_the_three_lines_of_a_counter_keep_the_contract():
     blocks = shown(PAGES["chipwatch_entropy"], "python")
     declared, state, point = next(block for block in blocks if block.startswith("SENT = ")).splitlines()
     code = (
-        f"from chipwatch import *\n{declared}\nclass Link(Collector):\n metrics = (SENT,)\n def open(self):\n  {state}\n"
+        f"from chipwatch import *\n{declared}\nclass Link(Collector):\n metrics = (SENT,)\n def open(self, given):\n  {state}\n"
         f" def collect(self, at):\n  {point}\n"
     )
     world = {}
@@ -182,11 +183,35 @@ def test_the_page_on_sinks_has_the_defaults_of_the_limits():
     assert f"refuses a point ({limits.max_age}: any age)" in page
 
 
-def test_every_extension_is_explained_on_some_page():
+def test_every_need_and_every_method_of_a_base_is_explained_on_some_page():
     pages = "".join((ROOT / page).read_text() for page in PAGES.values())
-    protocols = [name for name in chipwatch.__all__ if getattr(getattr(chipwatch, name), "_is_runtime_protocol", False)]
-    assert len(protocols) == 30
-    assert [name for name in protocols if f"`{name}`" not in pages] == []
+    bases = (chipwatch.Collector, chipwatch.Processor, chipwatch.Sink, chipwatch.Advisor)
+    methods = {name for base in bases for name, member in vars(base).items() if callable(member) and name[0] != "_"}
+    assert [name for name in methods if not re.search(rf"\b{name}\(|`{name}`", pages)] == []
+    needs = {field.name for field in dataclasses.fields(chipwatch.Needs)}
+    assert [name for name in needs if f"| `{name}=" not in pages] == []
+    given = {field.name for field in dataclasses.fields(chipwatch.Given)}
+    assert [name for name in given if f"given.{name}" not in pages] == []
+
+
+def test_the_contract_has_at_most_eight_bases_and_protocols():
+    exported = [getattr(chipwatch, name) for name in chipwatch.__all__]
+    bases = [one for one in exported if type(one) is abc.ABCMeta and one.__abstractmethods__]
+    assert bases == [chipwatch.Advisor, chipwatch.Collector, chipwatch.Processor, chipwatch.Sink]
+    modules = (ROOT / "agent/chipwatch/contract").glob("*.py")
+    assert [path.name for path in modules if re.search(r"\bProtocol\b", path.read_text())] == []
+
+
+def test_the_page_of_a_plugin_fits_one_screen_and_its_example_passes_its_test(monkeypatch, tmp_path):
+    page = ROOT / "docs/writing-a-plugin.md"
+    source, test = shown(page, "python")
+    assert len(source.splitlines()) <= 28
+    assert len(page.read_text().splitlines()) <= 60
+    (tmp_path / "chipwatch_zones.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    world = {}
+    exec(test, world)  # of our page
+    world["test_it_reads_a_zone"](tmp_path)
 
 
 def test_the_page_on_sinks_has_every_field_of_a_point_and_of_the_limits():

@@ -22,7 +22,8 @@ from chipwatch.collectors.disk import DiskCollector
 from chipwatch.collectors.hardware import HardwareCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.rdma import RdmaCollector
-from chipwatch.contract.datapoint import Kind, Level, counter
+from chipwatch.contract.datapoint import Kind, counter
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
@@ -294,15 +295,12 @@ class Host:
 
     def collectors(self):
         """Return the collectors of a new agent."""
-        made = [
+        return [
             NetworkCollector(NetworkCollector.Config(proc=self.proc, sys=self.sys)),
             DiskCollector(DiskCollector.Config(proc=self.proc, sys=self.sys, paths=())),
             HardwareCollector(HardwareCollector.Config(every=0.0, proc=self.proc, sys=self.sys)),
             RdmaCollector(RdmaCollector.Config(every=0.0, proc=self.proc, sys=self.sys)),
         ]
-        for one in made:
-            one.level, one.state = Level.ALL, self.state
-        return made
 
 
 ERRORS_OF = {
@@ -330,7 +328,7 @@ def test_no_counter_of_a_real_collector_falls_without_a_newer_start(lives):
             host.write(readings[0])
             collectors = host.collectors()
             for collector in collectors:
-                collector.open()
+                collector.open(Given(state=host.state))
             for members in readings:
                 host.write(members)
                 at += TICK
@@ -354,10 +352,10 @@ def host(tmp_path):
 
 def test_after_a_member_has_gone_a_restart_of_each_collector_keeps_the_contract(host):
     host.write({"a": TERABYTE, "b": 4 * TERABYTE // 10})
-    first = [check_collector(one, at=BEGUN) for one in host.collectors()]
+    first = [check_collector(one, at=BEGUN, given=Given(state=host.state)) for one in host.collectors()]
     host.write({"a": TERABYTE})
     for one, earlier in zip(host.collectors(), first, strict=True):
-        later = check_collector(one, at=BEGUN + 60 * S, earlier=earlier)
+        later = check_collector(one, at=BEGUN + 60 * S, earlier=earlier, given=Given(state=host.state))
         sums = [point for point in later if point.metric.name in SUMS]
         assert sums
         assert {(point.value, point.start_time) for point in sums} == {(0, BEGUN + 60 * S)}

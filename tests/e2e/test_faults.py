@@ -19,6 +19,7 @@ import threading
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.facts import Device
 
 VALUE = gauge("stub.value", "1", "A value.")
 
@@ -43,7 +44,7 @@ class Hanging(Stub):
         yield
 
 class HangingToOpen(Stub):
-    def open(self):
+    def open(self, given):
         threading.Event().wait()
 
     def collect(self, at):
@@ -83,7 +84,9 @@ class Voiceless(Stub):
     def collect(self, at):
         yield VALUE.point(at, 1.0)
 
-    def identity(self):
+    knows = (Device,)
+
+    def facts(self):
         raise Wordless
 
     def close(self):
@@ -276,7 +279,7 @@ def test_check_says_what_is_wrong_with_points_and_what_a_plugin_raises(agent, st
         "; in part: malformed points are left out: stub.value: dims: expected Dimensions, got dict; "
         in lines["malformed"]
     )
-    assert "FAILED   Wordless: its __str__ raises" in lines["voiceless"]
+    assert " IN PART  1 series; in part: its facts are missing" in lines["voiceless"]
     assert "in part: more than 20000 points in one reading; the rest is left out" in lines["endless"]
     assert " ok " in lines["memory"]
     assert "FAILED   collectors.undescribed: describe fails: Wordless: its __str__ raises" in lines["undescribed"]

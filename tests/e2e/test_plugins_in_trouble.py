@@ -18,13 +18,14 @@ PROCESSORS = """
 import os, signal, sys, threading, time
 from dataclasses import dataclass
 from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
 
 VALUE = gauge("stub.derived", "1", "A value.")
 
 class Stub(Processor):
     metrics = (VALUE,)
-    facts = ()
+    needs = Needs(state=True)
 
     @dataclass(frozen=True)
     class Config:
@@ -33,7 +34,7 @@ class Stub(Processor):
     def __init__(self, config):
         pass
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         yield VALUE.point(at, 1.0)
 
     def saved(self):
@@ -66,12 +67,12 @@ class HangingInSaved(Stub):
         threading.Event().wait()
 
 class HangingInDerive(Stub):
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         threading.Event().wait()
         yield
 
 class Forking(Stub):
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         pid = os.fork()
         if pid:
             open("children", "a").write(f"{pid}\\n")
@@ -86,12 +87,12 @@ class Late:
         wait(0.5)
 
 class AlarmingAtExit(Stub):
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         sys.late = Late()  # Python deletes it at its exit, after its handlers of signals
         yield VALUE.point(at, 1.0)
 
 class Alarming(Stub):
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         yield VALUE.point(at, 1.0)
 """
@@ -137,7 +138,7 @@ class Left(Collector):
     def __init__(self, config):
         pass
 
-    def open(self):
+    def open(self, given):
         if os.environ.get("MANY"):
             return
         threading.Thread(target=threading.Event().wait, name="left behind", daemon=False).start()
@@ -155,7 +156,7 @@ from chipwatch.contract.datapoint import gauge
 
 class Stub(Collector):
     metrics = (gauge("stub.files", "1", "A value."),)
-    never_waits = True
+    can_wait = False
     readings = 0
 
     @dataclass(frozen=True)
@@ -165,26 +166,29 @@ class Stub(Collector):
     def __init__(self, config):
         pass
 
+    def waits(self):
+        return self.can_wait
+
     def collect(self, at):
         self.readings += 1
         self.act()
         yield self.metrics[0].point(at, self.readings)
 
 class Hanging(Stub):
-    never_waits = False
+    can_wait = True
 
     def act(self):
         if self.readings == 3:
             threading.Event().wait()
 
 class HangingInOpen(Stub):
-    never_waits = False
+    can_wait = True
 
-    def open(self):
+    def open(self, given):
         threading.Event().wait()
 
 class HangingInClose(Stub):
-    never_waits = False
+    can_wait = True
 
     def act(self):
         pass
@@ -209,7 +213,7 @@ class Threads(Stub):
         threading.Thread(target=time.sleep, args=(0.05,), daemon=True).start()
 
 class Signals(Stub):
-    never_waits = False
+    can_wait = True
 
     def act(self):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -226,22 +230,47 @@ class Well(Stub):
     def act(self):
         pass
 
-def raising(name, problem):
-    def get(self):
-        raise problem
-    return type(name, (Well,), {name: property(get)})
+NAMES = "asking", "close", "facts", "follow", "knows", "needs", "waits"
+for name in NAMES:
+    globals()[f"fixed_{name}"] = type(f"fixed_{name}", (Well,), {name: 5})
+    globals()[f"raising_{name}"] = type(f"raising_{name}", (Well,), {name: property(lambda self: 1 / 0)})
 
-for ability in ("always", "dynamic", "facts", "never_waits", "needs_devices", "level", "events", "state", "identity", "follow"):
-    globals()[f"raising_{ability}"] = raising(ability, SystemExit("no luck"))
-    globals()[f"fixed_{ability}"] = type(ability, (Well,), {ability: property(lambda self: 5), "zeros": property(lambda self: True)})
+class Hiding(Well):
+    def __init__(self, config):
+        self.waits = 73.5
+
+class Silent(Well):
+    def facts(self):
+        return []
 """
-ODD_PROCESSORS = """
-from stubs import Well
+OWN = """
+from dataclasses import dataclass
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.processor import Processor
 
-class Raising(Well):
-    @property
-    def ABILITY(self):
-        raise SystemExit("no luck")
+class Own:
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        self.NAME = self._mine = {"a": 1}
+
+    def points(self, at):
+        yield self.metrics[0].point(at, 73.5 if self.NAME is self._mine else 0.0)
+
+class OwnCollector(Own, Collector):
+    metrics = (gauge("own.collected", "1", "A value."),)
+
+    def collect(self, at):
+        return self.points(at)
+
+class OwnProcessor(Own, Processor):
+    metrics = (gauge("own.derived", "1", "A value."),)
+
+    def derive(self, tick, at, facts):
+        return self.points(at)
 """
 
 
@@ -343,37 +372,73 @@ def test_a_collector_in_trouble_costs_the_others_no_tick_if_what_may_hang_has_it
     assert running.errors().count(said) == 1 or kind not in {"Hanging", "HangingInOpen"}
 
 
+@pytest.mark.parametrize("name", ["fixed_knows", "fixed_needs", "raising_knows", "raising_needs"])
+def test_a_collector_whose_class_declares_something_else_is_refused_by_name(agent, plugins_folder, name):
+    plugins_folder.add("files", FILES, collectors=[("aaa", name)])
+    done = agent.run("--once", "--collector", "aaa", env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 2
+    line = r"chipwatch: collectors.aaa: not a plugin: <class '.+'> has \w+ = .+, where Collector has a \w+: give it"
+    assert re.match(line, done.stderr)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "raising"])
+@pytest.mark.parametrize("name", ["asking", "close", "facts", "follow", "waits"])
+def test_a_collector_whose_class_hides_a_method_of_the_agent_is_refused_by_name(agent, plugins_folder, kind, name):
+    plugins_folder.add("files", FILES, collectors=[("aaa", f"{kind}_{name}")])
+    done = agent.run("--once", "--collector", "aaa", env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 2
+    assert f" has {name} = " in done.stderr
+    assert "which hides a method of Collector: give it another name" in done.stderr
+
+
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "line"),
     [
-        *(
-            (f"raising_{ability}", f"{ability} fails: SystemExit: no luck")
-            for ability in ("always", "dynamic", "facts", "never_waits", "needs_devices", "level", "events", "state",
-                            "identity", "follow")
+        ("Hiding", "it cannot be built: TypeError: its attribute waits hides a method of Collector: rename it"),
+        (
+            "Silent",
+            "not a plugin: <class 'files.Silent'> has a method facts, and `knows` does not say of what kinds: write knows = (Device, ...)",
         ),
-        ("fixed_always", "always fails: TypeError: 'int' object is not iterable"),
-        ("fixed_events", "events fails: TypeError: 'int' object is not iterable"),
-        ("fixed_level", "level fails: AttributeError: "),
     ],
-)  # fmt: skip
-def test_a_collector_with_an_attribute_that_fails_is_left_out_and_the_others_go_on(agent, plugins_folder, kind, said):
+)
+def test_a_collector_that_cannot_be_asked_is_refused_by_name(agent, plugins_folder, kind, line):
     plugins_folder.add("files", FILES, collectors=[("aaa", kind)])
-    done = agent.run(
-        "--once", "--collector", "aaa,memory", "--sink", "stdout", env={"PYTHONPATH": plugins_folder.folder}
-    )
-    assert done.returncode == 0
-    assert '"memory.used"' in done.stdout
-    assert done.stderr.count(f"collectors.aaa: it is left out, since {said}") == 1
+    done = agent.run("--once", "--collector", "aaa", env={"PYTHONPATH": plugins_folder.folder})
+    assert (done.returncode, done.stderr) == (2, f"chipwatch: collectors.aaa: {line}\n")
 
 
-@pytest.mark.parametrize("ability", ["facts", "needs_devices", "saved", "answer"])
-def test_a_processor_with_an_attribute_that_fails_is_left_out_and_the_others_go_on(agent, plugins_folder, ability):
-    plugins_folder.add("stubs", PROCESSORS, processors=[("well", "Well")])
-    plugins_folder.add("odd", ODD_PROCESSORS.replace("ABILITY", ability), processors=[("odd", "Raising")])
-    done = agent.run("--once", "--collector", "memory", "--sink", "stdout", env={"PYTHONPATH": plugins_folder.folder})
-    assert done.returncode == 0
-    assert '"stub.derived"' in done.stdout
-    assert done.stderr.count(f"processors.odd: it is left out, since {ability} fails: SystemExit: no luck") == 1
+@pytest.mark.parametrize(
+    "name",
+    [
+        "level",
+        "state",
+        "zeros",
+        "events",
+        "facts",
+        "note",
+        "append",
+        "always",
+        "dynamic",
+        "never_waits",
+        "needs",
+        "knows",
+    ],
+)
+def test_a_plugin_may_have_attributes_of_any_such_name_and_sends_its_own_values(agent, plugins_folder, until, name):
+    plugins = {"collectors": [("own", "OwnCollector")], "processors": [("own", "OwnProcessor")]}
+    plugins_folder.add("own_names", OWN.replace("NAME", name), **plugins)
+    running = agent.start(
+        "--interval", "0.2", "--collector", "own", "--sink", "stdout,prometheus",
+        env={"PYTHONPATH": plugins_folder.folder, "STATE_DIRECTORY": plugins_folder.folder / "state",
+             "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"},
+    )  # fmt: skip
+
+    def sent():
+        points = [point for point in running.points() if point["name"].startswith("own.")]
+        return {point["name"]: point["value"] for point in points} if len(points) >= 6 else None
+
+    assert until(sent) == {"own.collected": 73.5, "own.derived": 73.5}
+    assert running.stop()[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class AcmeCollector(Collector):
         self._config = config
         self._start_time: int | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         if not self._config.chips:
             raise Unavailable("no chip of Acme in slot 1 to 8")
 

@@ -30,7 +30,7 @@ class Broken(Processor):
     def __init__(self, config):
         pass
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         raise SystemExit("no luck")
 """
 

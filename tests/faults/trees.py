@@ -23,8 +23,8 @@ from chipwatch.collectors.neuron import sysfs
 from chipwatch.collectors.pressure import PressureCollector
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.collectors.storage import StorageCollector
-from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.last_values import LastValues
 from chipwatch.identity.dmi import DmiTables
 
@@ -201,9 +201,8 @@ def _read(cls: type, config: dict[str, Path]) -> Callable[[], Iterator[object]]:
 
     def read() -> Iterator[object]:
         collector = cls(cls.Config(**wanted))
-        collector.level = Level.ALL
         try:
-            collector.open()
+            collector.open(Given())
             for at in (AT, AT + 10**9):
                 yield from collector.collect(at)
         except (Unavailable, PartlyCollected):

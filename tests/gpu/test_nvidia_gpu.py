@@ -39,8 +39,7 @@ COLLECT = """
 
     pid, ticks, interval = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     collector = NvidiaCollector(NvidiaCollector.Config(pid=pid or None))
-    collector.level = Level.ALL
-    collector.open()
+    collector.open(Given(level=Level.ALL))
     told = []
     for tick in range(ticks):
         if tick:

@@ -20,10 +20,16 @@ def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | N
         sink = plugins.load(plugins.SINKS, kind)
     own = plugin_config(sink, "sinks", name, config)
     with asked(name):
-        advisor: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
+        advisor = advisor_class(kind)(own, terms)
         if not isinstance(advisor.tariff, Tariff):
             raise TypeError(f"tariff: expected Tariff, got {advisor.tariff!r:.80}")
     return advisor
+
+
+def advisor_class(kind: str) -> type[Advisor]:
+    """Return the class of the advisor `kind`; raise ConfigError or ImportError."""
+    cls: type[Advisor] = plugins.load(plugins.ADVISORS, kind, contract=Advisor)
+    return cls
 
 
 @contextlib.contextmanager

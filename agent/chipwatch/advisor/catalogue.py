@@ -33,7 +33,7 @@ def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]
     entries = plugins.installed(f"chipwatch.{group}")
     for name in entries if only is None else entries.keys() & {only}:
         try:
-            plugins.check(f"chipwatch.{group}", name, cls := plugins.load(f"chipwatch.{group}", name, entries))
+            cls = plugins.load(f"chipwatch.{group}", name, entries)
             yield name, cls, ""
         except (ImportError, ConfigError) as problem:
             yield name, None, f"it cannot be loaded: {one_line(str(problem))}"

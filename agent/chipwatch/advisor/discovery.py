@@ -15,10 +15,9 @@ from chipwatch.config.instances import build_collectors, build_plugin, build_pro
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import CountsEvents
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import in_case_of
-from chipwatch.pipeline.build import build_sources
+from chipwatch.pipeline.build import build_sources, events_of
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
@@ -67,7 +66,7 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
         {s.name: s.yielded for s in samplers if s.unavailable is None and s.ok},
         {s.name: s.unavailable for s in samplers if s.unavailable is not None},
         {s.name: s.trouble or "its reading does not return" for s in samplers if s.unavailable is None and not s.ok},
-        frozenset().union(*(one.events for one in collectors.values() if isinstance(one, CountsEvents))),
+        events_of(collectors.values()),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
@@ -53,8 +54,7 @@ class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
     metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
-    never_waits = True
-    level: Level = Level.ALL
+    needs = Needs(level=True)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -80,7 +80,11 @@ class ContainerCollector(Collector):
         self._due = 0
         self._last: tuple[int, int] | None = None
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._level = given.level
         if self._config.when == "never":
             raise Unavailable('collectors.container.when = "never"')
         around = cgroup.find(self._config.proc, self._config.sys)
@@ -153,7 +157,7 @@ class ContainerCollector(Collector):
         usage, limits = self._usage, self._limits
         if not usage:
             return
-        now, cpu = self._clock(), usage.cpu(throttled=self.level >= Level.DETAILED)
+        now, cpu = self._clock(), usage.cpu(throttled=self._level >= Level.DETAILED)
         if cpu.used is not None:
             if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
                 share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
@@ -166,7 +170,7 @@ class ContainerCollector(Collector):
                 yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * memory.working_set / limits.memory))
         if limits.memory:
             yield MEMORY_LIMIT.point(at, limits.memory)
-        if self.level >= Level.DETAILED:
+        if self._level >= Level.DETAILED:
             if cpu.throttled is not None:
                 yield self._counters.point(CPU_THROTTLED, at, cpu.throttled / 1e9)
             if (kills := usage.oom_kills()) is not None:

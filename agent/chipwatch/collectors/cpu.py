@@ -14,6 +14,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import FileSource, PsutilSource, close_all, open_kept
@@ -118,9 +119,7 @@ class CpuCollector(Collector):
         """Send the seconds of each CPU by mode, eight series for a CPU, as node_exporter's dashboards need."""
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
-    never_waits = True
-    level: Level = Level.ALL
-    state: Path | None = None
+    needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -130,19 +129,23 @@ class CpuCollector(Collector):
         self._kept: LastValues | None = None
         self._lives: dict[Dimensions, Life] = {}
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
         except (OSError, LookupError) as error:
             raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
-        self._kept, self._lives = LastValues(self.state, "cpu", self._config.proc), {}
+        self._kept, self._lives = LastValues(given.state, "cpu", self._config.proc), {}
         self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
-        self._last = self._source.times(cores=self.level >= Level.ALL)
+        self._last = self._source.times(cores=self._level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._source is not None
-        times = self._source.times(cores=self.level >= Level.ALL)
+        times = self._source.times(cores=self._level >= Level.ALL)
         if self._config.core_times and self._kept:
             yield from self._core_times(times, at, self._kept)
             self._kept.save(at)
@@ -152,10 +155,10 @@ class CpuCollector(Collector):
                 yield CORE.point(at, busy, _core(name))
                 continue
             yield UTILIZATION.point(at, busy)
-            if self.level >= Level.DETAILED:
+            if self._level >= Level.DETAILED:
                 for index, dims in self._modes:
                     yield MODE.point(at, 100 * spent[index] / total, dims)
-        if self.level >= Level.DETAILED:
+        if self._level >= Level.DETAILED:
             for dims, load in zip(WINDOWS, self._source.load(), strict=False):
                 yield LOAD.point(at, load, dims)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
@@ -195,15 +196,7 @@ class DiskCollector(Collector):
     metrics = (
         UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
     )  # fmt: skip
-    level: Level = Level.ALL
-    state: Path | None = None
-
-    @property
-    def never_waits(self) -> bool:
-        """True while no path is on a file system that may hang."""
-        return at_once(
-            lambda: not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths), "mounts"
-        )
+    needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config, statvfs: Statvfs = os.statvfs) -> None:
         """`statvfs`: os.statvfs or a fake."""
@@ -216,7 +209,14 @@ class DiskCollector(Collector):
         self._counters = Counters()
         self._disks: dict[str, _Disk] = {}
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        """Return whether a path is on a file system that may hang."""
+        return not at_once(
+            lambda: not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths), "mounts"
+        )
+
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         problem = ""
         try:
@@ -224,7 +224,7 @@ class DiskCollector(Collector):
         except OSError as error:
             problem = str(error)
         disks = self._activity()
-        self._kept = LastValues(self.state, "disk", self._config.proc)
+        self._kept = LastValues(given.state, "disk", self._config.proc)
         self._counters, self._disks = Counters(), {}
         if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
@@ -234,14 +234,14 @@ class DiskCollector(Collector):
         for path in self._paths:
             space = self._space_of(path)
             if isinstance(space, _Space):
-                yield from _space_points(at, space, path.dims, self.level)
+                yield from _space_points(at, space, path.dims, self._level)
             else:
                 problems.append(space)
         disks = self._activity()
         if disks:
             yield self._counters.total(READ, at, {name: disk.read for name, disk in disks.items()})
             yield self._counters.total(WRITTEN, at, {name: disk.written for name, disk in disks.items()})
-        if self.level >= Level.ALL:
+        if self._level >= Level.ALL:
             self._disks = {name: self._disks.get(name) or self._disk(name) for name in disks}
             for name, disk in self._disks.items():
                 yield from _disk_points(at, disks[name], disk)

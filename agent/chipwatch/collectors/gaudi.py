@@ -19,6 +19,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import close_all, text
 from chipwatch.host.records import MAX_AGE, RecordSource
@@ -122,7 +123,7 @@ class GaudiCollector(Collector):
         self._devices = 0
         self._points: dict[Dimensions, gpu_metrics.GpuPoints] = {}
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):

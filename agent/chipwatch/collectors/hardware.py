@@ -14,6 +14,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
@@ -209,8 +210,7 @@ class HardwareCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = (CPU, TEMPERATURE, FAN, MEMORY_ERRORS, OF_DIMM, *CPU_METRICS, *PCIE_METRICS)
-    level: Level = Level.ALL
-    state: Path | None = None
+    needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """Take the configuration, and a monotonic clock (s)."""
@@ -219,21 +219,22 @@ class HardwareCollector(Collector):
         self._parts: dict[str, Folders | Energy] = {}
         self._kept: LastValues | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
+        self._level = given.level
         if sys.platform != "linux":
             raise Unavailable("the hardware's health is read on Linux only")
         self.close()
-        folder, kept = self._config.sys, LastValues(self.state, "hardware", self._config.proc)
+        folder, kept = self._config.sys, LastValues(given.state, "hardware", self._config.proc)
         memory = folder / "devices/system/edac/mc"
         parts: dict[str, Folders | Energy] = {
-            "sensor": Folders(folder / "class/hwmon", "hwmon*", sensors, self.level),
-            "CPU package": Folders(folder / "devices/system/cpu", "cpu[0-9]*", packages, self.level, kept=kept),
-            "memory controller": Folders(memory, "mc[0-9]*", each("controller", CONTROLLER), self.level),
-            "": Folders(memory, "mc[0-9]*/[dr]*[0-9]", modules, self.level, kept=kept),
-            "PCIe device": Pcie(folder, self.level, kept),
+            "sensor": Folders(folder / "class/hwmon", "hwmon*", sensors, self._level),
+            "CPU package": Folders(folder / "devices/system/cpu", "cpu[0-9]*", packages, self._level, kept=kept),
+            "memory controller": Folders(memory, "mc[0-9]*", each("controller", CONTROLLER), self._level),
+            "": Folders(memory, "mc[0-9]*/[dr]*[0-9]", modules, self._level, kept=kept),
+            "PCIe device": Pcie(folder, self._level, kept),
         }
-        if self.level >= Level.DETAILED:
+        if self._level >= Level.DETAILED:
             parts["energy counter"] = Energy(folder)
         self._kept = kept
         self._parts = {name: part for name, part in parts.items() if len(part)}

@@ -17,6 +17,7 @@ from typing import Any, Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.process_tree import ProcTree, tree_of
 from chipwatch.host.supervised_process import quoted
@@ -68,7 +69,7 @@ class IpuCollector(Collector):
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         config = self._config
         if config.watched and config.pid is not None:

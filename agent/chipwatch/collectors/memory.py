@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, gauge
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
@@ -73,14 +74,17 @@ class MemoryCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (UTILIZATION, USED, AVAILABLE, TOTAL, SWAP_USED, SWAP_UTILIZATION)
-    never_waits = True
-    level: Level = Level.ALL
+    needs = Needs(level=True)
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: _Proc | _Psutil | None = None
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
@@ -95,7 +99,7 @@ class MemoryCollector(Collector):
             yield UTILIZATION.point(at, 100 * (total - available) / total)
             yield USED.point(at, total - available)
             yield AVAILABLE.point(at, available)
-        if self.level < Level.DETAILED:
+        if self._level < Level.DETAILED:
             return
         yield TOTAL.point(at, total)
         if 0 <= swap_used <= swap_total != 0:

@@ -12,6 +12,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 MIN_ELAPSED: Final = 50_000_000
@@ -75,14 +76,17 @@ class PressureCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (CPU, MEMORY, IO)
-    never_waits = True
-    level: Level = Level.ALL
+    needs = Needs(level=True)
 
     def __init__(self, config: Config) -> None:
         self._folder = config.proc / "pressure"
         self._stalls: dict[str, _Stalls] = {}
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         problems = []
         for metric in self.metrics:
@@ -95,7 +99,7 @@ class PressureCollector(Collector):
             raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        if self.level >= Level.DETAILED:
+        if self._level >= Level.DETAILED:
             for stalls in self._stalls.values():
                 yield from stalls.points(at)
 

@@ -11,6 +11,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, Metric, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, tree_of
@@ -43,7 +44,7 @@ class ProcessCollector(Collector):
     """Reads the process tree."""
 
     metrics = (CPU_UTILIZATION, CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
-    level: Level = Level.ALL
+    needs = Needs(level=True)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -62,12 +63,13 @@ class ProcessCollector(Collector):
         self._base: tuple[int, int] | None = None
         self._counters = Counters()
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
+        self._level = given.level
         pid = self._config.pid
         if pid is None:
             raise Unavailable("no process is watched; set --pid N, or run `chipwatch -- COMMAND`")
         try:
-            self._tree = tree_of(self._config, pid, detailed=self.level >= Level.DETAILED)
+            self._tree = tree_of(self._config, pid, detailed=self._level >= Level.DETAILED)
         except ProcessLookupError:
             raise Unavailable(f"no process {pid} ({self._config.proc / str(pid)} is absent)") from None
         self._due, self._base, self._counters = 0, None, Counters()

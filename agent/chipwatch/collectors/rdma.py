@@ -19,6 +19,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
 from chipwatch.host.procfs import close_all, read_small
@@ -217,9 +218,7 @@ class RdmaCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = METRICS
-    level: Level = Level.ALL
-    state: Path | None = None
-    asking = ""
+    needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -230,11 +229,12 @@ class RdmaCollector(Collector):
         self._kept: LastValues | None = None
         self._silent: dict[Dimensions, str] = {}
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self._pace = Pace(self._config.every, self._clock)
         self.close()
-        self._cards, self._kept = {}, LastValues(self.state, "rdma", self._config.proc)
-        self._ports = Folders(self._folder, "*/ports/*", self._find, self.level, kept=self._kept, reader=self._reader)
+        self._cards, self._kept = {}, LastValues(given.state, "rdma", self._config.proc)
+        self._ports = Folders(self._folder, "*/ports/*", self._find, self._level, kept=self._kept, reader=self._reader)
         if not len(self._ports):
             raise Unavailable(f"no RDMA device in {self._folder}")
 
@@ -278,7 +278,7 @@ class RdmaCollector(Collector):
                 seen[name] |= files.keys()
                 rows = [*GAUGES, *by_turns(counter_rows(files))]
                 yield Folder(port, Dimensions(device=name, port=port.name), rows)
-        for name in self._cards if self.level >= Level.DETAILED else ():
+        for name in self._cards if self._level >= Level.DETAILED else ():
             # Before Linux 5.14, drivers repeat the counters of the only port here.
             own = {file: path for file, path in counter_files(cards[name]).items() if file not in seen[name]}
             yield Folder(cards[name], Dimensions(device=name, port=WHOLE), by_turns(counter_rows(own)))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
@@ -157,12 +158,6 @@ class StorageCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *NFS_METRICS)
-    asking = ""
-
-    @property
-    def never_waits(self) -> bool:
-        """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
-        return at_once(lambda: not (self._has_nfs(self._lines()) or len(self._drives) or self._imports()), "mounts")
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -175,7 +170,11 @@ class StorageCollector(Collector):
         self._systems = Folders(config.sys / "fs/ext4", "*", each("device", EXT4))
         self._silent: dict[Dimensions, str] = {}
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        """Return whether there is a driver or a server to wait for: an NVMe drive, NFS or Lustre."""
+        return not at_once(lambda: not (self._has_nfs(self._lines()) or len(self._drives) or self._imports()), "mounts")
+
+    def open(self, given: Given) -> None:
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
         self._pace = Pace(self._config.every, self._clock)

@@ -19,6 +19,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
@@ -82,9 +83,6 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 class TextfileCollector(Collector):
     """Reads the files that match globs, and their age."""
 
-    dynamic = True
-    """The files determine the metrics besides those that are declared."""
-
     @dataclass(frozen=True, slots=True)
     class Config:
         """The files."""
@@ -115,9 +113,13 @@ class TextfileCollector(Collector):
         self._files: dict[str, _File] = {}
         self._series = 0
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         if not self._config.files:
             raise Unavailable('no file is configured: set files = ["/path/*.prom"] in [collectors.textfile]')
+
+    def yields_others(self) -> bool:
+        """Return True: the files determine the metrics besides those that are declared."""
+        return True
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         problems: list[str] = []

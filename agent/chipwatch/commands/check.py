@@ -21,8 +21,7 @@ from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
-from chipwatch.contract.extensions import IsScraped, destination_of
-from chipwatch.contract.sink import Sink
+from chipwatch.contract.sink import Sink, destination_of
 from chipwatch.contract.table import row
 from chipwatch.contract.text import count, is_lacking
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
@@ -90,7 +89,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         for good, line in _sink_lines(
             name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common
         ):
-            is_held = not good and isinstance(sink, IsScraped)
+            is_held = not good and sink.limits.scraped
             yield (_held(config, name, line) if is_held else None) or (good, line)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:

@@ -16,7 +16,6 @@ from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import ChecksStart, IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
@@ -212,7 +211,7 @@ def _check_collectors(config: Config) -> None:
 
 def _check_once(config: Config) -> None:
     """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
-    scraped = [name for name, sink in build_sinks(config).items() if isinstance(sink, IsScraped)]
+    scraped = [name for name, sink in build_sinks(config).items() if sink.limits.scraped]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
     if scraped and len(scraped) == len(config.sink):
         raise ConfigError(text)
@@ -224,7 +223,7 @@ def _check_sinks(config: Config) -> None:
     """Raise ConfigError for what a sink says is missing; warn where it could be sent all the same."""
     for name, sink in build_sinks(config).items():
         try:
-            warning = sink.check_start([*config.common_dims, *config.dims]) if isinstance(sink, ChecksStart) else None
+            warning = sink.check_start([*config.common_dims, *config.dims])
         except ConfigError as problem:
             raise ConfigError(f"{name}: {problem}") from problem
         if warning:

@@ -15,7 +15,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.contract.processor import Processor
-from chipwatch.contract.sink import Limits, Sink
+from chipwatch.contract.sink import Sink
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
         cls = plugins.load(group, registered, registry)
-        for module in _limits(cls).needs:
+        for module in cls.needs.libraries:
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
@@ -40,7 +40,6 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
         is_missing = isinstance(problem, ModuleNotFoundError) and _has_extra(registered)
         extra = f"; install chipwatch with the extra '{registered}'" if is_missing else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
-    plugins.check(group, registered, cls)
     return cls
 
 
@@ -51,12 +50,6 @@ def _has_extra(name: str) -> bool:
         return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
     except metadata.PackageNotFoundError:
         return False
-
-
-def _limits(cls: Any) -> Limits:
-    """Return the limits that a class of sinks declares; empty ones for another plugin, or where they are set later."""
-    limits = getattr(cls, "limits", None)
-    return limits if isinstance(limits, Limits) else Limits(max_points=0)
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
@@ -85,16 +78,12 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Build these plugins; leave out one that cannot be loaded, unless the configuration names plugins, and LeftOut."""
+    """Build these plugins; leave out one that cannot be loaded, unless the configuration names plugins."""
     built, entries = {}, plugins.installed(group)
     for name in names:
         try:
             built[name] = build_plugin(group, name, config, entries)
-        except plugins.LeftOut as problem:
-            log.error("%s", problem)  # noqa: TRY400  # the message says it all
-        except NotLoaded as problem:
-            _leave_out(group, name, config, problem)
-        except ConfigError as problem:
+        except (NotLoaded, ConfigError) as problem:
             _leave_out(group, name, config, problem)
     return built
 
@@ -110,18 +99,10 @@ def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> 
 
 def build_sinks(config: Config) -> dict[str, Sink]:
     """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
-    built: dict[str, Sink] = {}
-    for name in config.sink:
-        try:
-            built[name] = build_plugin(plugins.SINKS, name, config)
-        except plugins.LeftOut as problem:
-            if name == config.sink[-1] and not built:
-                raise
-            log.error("%s", problem)  # noqa: TRY400  # the message says it all
-    return built
+    return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
 
 
 def hints(config: Config) -> tuple[str, ...]:
     """Return the dimensions of this machine that the sinks need for themselves; raise NotLoaded."""
-    limits = [_limits(load_plugin(plugins.SINKS, name, config)) for name in config.sink]
-    return tuple(sorted({word for each in limits for word in each.hints}))
+    classes = [load_plugin(plugins.SINKS, name, config) for name in config.sink]
+    return tuple(sorted({word for cls in classes for word in cls.needs.words}))

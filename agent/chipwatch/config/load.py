@@ -171,7 +171,7 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
             if name not in (*used, config.stdin) and is_configured(group, name, config, env):
                 with contextlib.suppress(ImportError):
                     kind = sink_type(name, config, env) if group == "sinks" else name
-                    plugins.check(f"chipwatch.{group}", kind, cls := plugins.load(f"chipwatch.{group}", kind))
+                    cls = plugins.load(f"chipwatch.{group}", kind)
                     plugin_config(cls, group, name, config, env)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.config.entry_points import EntryPoint, entry_points
-from chipwatch.contract import extensions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Metric
 from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.plugin import fault_of, hidden_methods
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink
 
@@ -25,15 +25,7 @@ ADVISORS: Final = "chipwatch.advisors"
 FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
 """Word -> the collectors that it stands for, wherever collectors are named."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
-"""Group -> the contract of its classes, which need not derive from it."""
-_protocols: Final = [shape for shape in vars(extensions).values() if getattr(shape, "_is_protocol", False)]
-_members: Final = {name for shape in _protocols for name in (*shape.__annotations__, *vars(shape))}
-ABILITIES: Final = sorted(name for name in _members if not name.startswith("_"))
-"""The members of all extensions."""
-
-
-class LeftOut(ConfigError):
-    """An attribute of a plugin cannot be read, so the agent goes on without the plugin."""
+"""Group -> the base of its classes."""
 
 
 class UnknownPlugin(LookupError):
@@ -51,59 +43,46 @@ def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
 
-def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None) -> Any:
-    """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
+def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None, contract: type | None = None) -> Any:
+    """
+    Import, check and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError.
+
+    `contract` is its base where the group has none in CONTRACTS: such a class needs no Config.
+    """
     registry = installed(group) if registry is None else registry
     if name not in registry:
         kind = group.removeprefix("chipwatch.").removesuffix("s")
         raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(registry) or 'none'}")
     with blamed(group, name, "its import fails", (ImportError,)):
-        return registry[name].load()
-
-
-def check(group: str, name: str, cls: Any) -> None:
-    """Raise ConfigError unless `cls` fits its contract."""
+        cls = registry[name].load()
+    fault = fault_of(cls, contract or CONTRACTS[group]) if isinstance(cls, type) else "is not a class"
     shape = getattr(cls, "Config", None)
-    if not isinstance(cls, type):
-        fault = "is not a class"
-    elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
+    if not (fault or contract) and not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
         fault = "has no dataclass Config"
-    elif missing := [name for name in _methods(CONTRACTS[group]) if not callable(getattr(cls, name, None))]:
-        fault = f"has no method {missing[0]}; chipwatch.{CONTRACTS[group].__name__} says what it does"
-    else:
-        with blamed(group, name, "its Config cannot be read"):
-            typing.get_type_hints(shape)
-        return
-    raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
+    if fault:
+        raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
+    with blamed(group, name, "its Config cannot be read"):
+        typing.get_type_hints(shape or object)
+    return cls
 
 
 def build(group: str, name: str, cls: Any, config: Any) -> Any:
-    """Return a plugin of a class that was checked; raise ConfigError, LeftOut for a property that fails."""
+    """Return a plugin of a class that was loaded; raise ConfigError."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
+        if hidden := hidden_methods(plugin, CONTRACTS[group]):
+            raise TypeError(f"its attribute {hidden[0]} hides a method of {CONTRACTS[group].__name__}: rename it")
         if group == SINKS and not (
             isinstance(limits := getattr(plugin, "limits", None), Limits) and limits.max_points > 0
         ):
             raise TypeError(f"limits: expected Limits with max_points from 1, got {limits!r:.27}")
-        if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
-            raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
-    for ability in ABILITIES:
-        try:
-            with blamed(group, name, f"it is left out, since {ability} fails"):
-                _try_ability(plugin, ability)
-        except ConfigError as problem:
-            raise LeftOut(str(problem)) from problem
+        if group == COLLECTORS:
+            if wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]:
+                raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
+            plugin.yields_others()
+        elif group == SINKS:
+            plugin.waits()
     return plugin
-
-
-def _try_ability(plugin: Any, name: str) -> None:
-    """Use a member of an extension as the agent will; raise what the plugin raises."""
-    if hasattr(type(plugin), name) or hasattr(plugin, name):
-        value = getattr(plugin, name)
-        if name in ("level", "state", "zeros"):
-            setattr(plugin, name, value)
-        elif name in ("always", "events"):
-            frozenset(value)
 
 
 @contextlib.contextmanager
@@ -115,11 +94,6 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
         if isinstance(bug, (ConfigError, MemoryError, KeyboardInterrupt, *spared)):
             raise
         raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
-
-
-def _methods(contract: type) -> list[str]:
-    """Return the names of the methods of a contract."""
-    return [name for name, member in vars(contract).items() if callable(member) and not name.startswith("_")]
 
 
 def _where(group: str, name: str) -> str:

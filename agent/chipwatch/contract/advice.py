@@ -1,11 +1,11 @@
-"""The contract of an advisor: the cost of a sink, its dashboards and its alarms."""
+"""The base of advisors: the cost of a sink, its dashboards and its alarms."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Metric
 
@@ -44,7 +44,7 @@ class Load(NamedTuple):
     points: float = 0.0
     requests: float = 0.0
     bytes: float | None = None
-    """As `MeasuresBytes.measure` counts them; None where bytes are not charged."""
+    """As `Advisor.measure` counts them; None where bytes are not charged."""
     hosts: int = 1
     watched: int = 0
     """Series of all hosts that the alarms of `chipwatch dashboard` look at."""
@@ -227,46 +227,6 @@ class Tariff:
     """Fate of series that have ended."""
 
 
-class Advisor(Protocol):
-    """
-    Knows what a sink's service charges and allows.
-
-    Write a class with the members below; it may derive from this one, and need not. Register it in the entry point
-    group `chipwatch.advisors` under the name of the sink. Only `chipwatch plan`, `dashboard` and `check` load it.
-    An advisor that also draws dashboards is a DrawsBoards, one that counts bytes a MeasuresBytes.
-
-    All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
-    """
-
-    tariff: Tariff = Tariff()
-
-    def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the sink's own Config and the user's prices."""
-
-    @abstractmethod
-    def costs(self, load: Load) -> Iterable[Cost]:
-        """Return the bill for a month; nothing if nothing is charged."""
-
-    def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return the limits of the service, and how much of them is used."""
-        del load
-        return ()
-
-    def notes(self, load: Load) -> Iterable[str]:
-        """Return sentences that explain the bill, or what the same load costs in another way."""
-        del load
-        return ()
-
-
-@runtime_checkable
-class MeasuresBytes(Protocol):
-    """An advisor of a service that charges for bytes."""
-
-    @abstractmethod
-    def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes that are charged for one window of one host; None: not charged as configured."""
-
-
 class Board(NamedTuple):
     """Limits of a dashboard, and the way its queries find series."""
 
@@ -280,30 +240,52 @@ class Board(NamedTuple):
     """A series that has ended cannot be watched: silent hosts are found by counting those that send."""
 
 
-@runtime_checkable
-class DrawsBoards(Protocol):
-    """An advisor that writes dashboards and alarms."""
+class Advisor(ABC):
+    """
+    Knows what a sink's service charges and allows, and how its dashboards and alarms are written.
 
-    board: Board
-    """Set in the class."""
+    Derive from it. `costs` must be there; every other method does nothing unless you write it. Register the class in
+    the entry point group `chipwatch.advisors` under the name of the sink. Only `chipwatch plan`, `dashboard` and
+    `check` load it.
+
+    All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
+    """
+
+    tariff: Tariff = Tariff()
+    board: ClassVar[Board | None] = None
+    """None: it has no dashboards, and none of the methods for them is called."""
+
+    def __init__(self, config: Any, terms: Terms) -> None:
+        """Take the sink's own Config and the user's prices."""
 
     @abstractmethod
+    def costs(self, load: Load) -> Iterable[Cost]:
+        """Return the bill for a month; nothing if nothing is charged."""
+
+    def quotas(self, load: Load) -> Iterable[Quota]:
+        """Return the limits of the service, and how much of them is used."""
+        return ()
+
+    def notes(self, load: Load) -> Iterable[str]:
+        """Return sentences that explain the bill, or what the same load costs in another way."""
+        return ()
+
+    def measure(self, window: Sequence[Datapoint]) -> int | None:
+        """Return the bytes that are charged for one window of one host; None: bytes are not charged."""
+        return None
+
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the documents of a dashboard with these graphs: several if a limit requires it."""
+        return ()
 
-    @abstractmethod
     def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
         """Return sentences on what a dashboard with these graphs leaves out of a large fleet."""
+        return ()
 
-    @abstractmethod
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the documents of these alarms."""
+        return ()
 
-
-@runtime_checkable
-class WritesRecords(Protocol):
-    """An advisor whose service can keep the results of queries."""
-
-    @abstractmethod
-    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return the documents of rules that record the groups of these graphs."""
+    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str] | None:
+        """Return the documents of rules that record the groups of these graphs; None: it keeps no results."""
+        return None

@@ -15,8 +15,9 @@ from typing import Any, Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import IsSized, YieldsOtherNames, destination_of
-from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.facts import Unlisted
+from chipwatch.contract.plugin import Given, fault_of, hidden_methods
+from chipwatch.contract.sink import Limits, Rejected, Sink, destination_of
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 _WORD: Final = r"(([kMGTmun]|[KMGT]i)?(By|bit|s|W|Wh|J|Hz|V|A|T|m|g|L|Pa)|min|h|d|Cel|K|[{][^{}\s]+[}])"
@@ -88,25 +89,27 @@ def check_collector(
     ticks: int = 3,
     at: int = 1_800_000_000_000_000_000,
     earlier: Iterable[Datapoint] = (),
+    given: Given = Given(),  # noqa: B008  # immutable
 ) -> list[Datapoint]:
     """
     Run a collector as the frame would and assert that it keeps the contract; return what it yielded.
 
     No counter may fall without a newer start time, also after the points of an `earlier` run: take a member away
     between two runs, such as a disk, and a sum that forgets it is found. A counter that was read twice must have an
-    increase: its start time stays, or lies between two readings. Raises AssertionError with a sentence, and
-    Unavailable where there is nothing to read.
+    increase: its start time stays, or lies between two readings. `given` goes to `open`, as far as the class needs it.
+    Raises AssertionError with a sentence, and Unavailable where there is nothing to read.
     """
+    _check_contract(collector, Collector)
     collector.close()
     name = type(collector).__name__
-    declared = None if isinstance(collector, YieldsOtherNames) and collector.dynamic else frozenset(collector.metrics)
+    declared = None if collector.yields_others() else frozenset(collector.metrics)
     for metric in collector.metrics:
         _check_metric(metric)
     _check_config(getattr(collector, "Config", None))
     yielded: list[Datapoint] = []
     last = {(point.metric.name, point.dims): point for point in earlier}
     try:
-        collector.open()
+        collector.open(collector.needs.of(given))
         for tick in range(ticks):
             now = at + tick * 1_000_000_000
             seen: set[tuple[str, Dimensions]] = set()
@@ -121,12 +124,25 @@ def check_collector(
                     yielded.append(point)
             except PartlyCollected:
                 pass
+            for fact in collector.facts():
+                assert isinstance(fact, (*collector.knows, Unlisted)), (
+                    f"{name} yielded the fact {fact!r:.80}, whose kind its `knows` does not list"
+                )
         assert isinstance(collector.describe(), str), f"{name}.describe returns no text"
     finally:
         collector.close()
         collector.close()
     _check_increases(yielded)
     return yielded
+
+
+def _check_contract(plugin: object, contract: type) -> None:
+    """Assert that nothing of the plugin stands in the place of what the agent calls."""
+    name = type(plugin).__name__
+    fault = fault_of(type(plugin), contract)
+    assert fault is None, f"{name} {fault}"
+    hidden = hidden_methods(plugin, contract)
+    assert not hidden, f"{name} sets {hidden[0]}, which hides a method of {contract.__name__}: give it another name"
 
 
 def _check_metric(metric: Metric) -> None:
@@ -199,10 +215,12 @@ def _has_increase(last: Datapoint, point: Datapoint) -> bool:
 
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
+    _check_contract(sink, Sink)
     limits = getattr(sink, "limits", None)
     assert isinstance(limits, Limits), f"limits is {limits!r}: set limits = Limits(max_points=...) in the class"
     assert sink.limits.max_points > 0, "a request must hold at least one point"
-    assert sink.limits.max_bytes is None or isinstance(sink, IsSized), "limits.max_bytes is set, and size is missing"
+    is_sized = sink.limits.max_bytes is None or type(sink).size is not Sink.size
+    assert is_sized, "limits.max_bytes is set, and size is missing"
     sink.close()
     try:
         sink.open()

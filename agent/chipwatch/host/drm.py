@@ -16,7 +16,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.contract.extensions import Device
+from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.gpu_metrics import (
     PROCESS_MEMORY_USED,
     PROCESS_MEMORY_UTILIZATION,
@@ -272,7 +273,8 @@ class CardCollector(Collector, Generic[C]):
     """Reads the cards of one vendor, what a tool has of them, and their use by the watched process tree."""
 
     metrics: Sequence[Metric] = ()
-    level: Level = Level.ALL
+    needs = Needs(level=True)
+    knows = (Device, DeviceProcess)
 
     def __init__(self, dimensions: Sequence[str]) -> None:
         """`dimensions`: `uuid` if the points have it beside the card's number."""
@@ -283,9 +285,11 @@ class CardCollector(Collector, Generic[C]):
         """By the kernel's number."""
         self._clock, self._slow, self._next_search = time.monotonic_ns, Pace(SLOW), 0
         self._share: TreeClients | None = None
+        self._level = Level.ALL
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
+        self._level = given.level
         self._slow, self._next_search = Pace(SLOW), 0
         self._search(self._clock())
 
@@ -328,16 +332,21 @@ class CardCollector(Collector, Generic[C]):
         from_tools = self._ask_tools(now / SECOND, problems)
         for card, readings in awake:
             points = card.points.make(at, card.complete(readings, from_tools.get(card.slot, {})))
-            yield from (point for point in (*points, *card.further(at)) if point.metric.level <= self.level)
+            yield from (point for point in (*points, *card.further(at)) if point.metric.level <= self._level)
         if slow and self._share:
             yield from self._share.points(at, cards)
         if problems:
             raise PartlyCollected(problems)
 
-    def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+    def facts(self) -> Iterator[Device | DeviceProcess | Unlisted]:
+        """Yield the processes, and the cards; ids are the PCI address, the file, and the place among the cards."""
+        yield from self._processes() if self._cards else [Unlisted("there is no card")]
         cards = enumerate(self._cards.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+        yield from (Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards)
+
+    def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
+        """Return the processes on the cards."""
+        raise NotImplementedError
 
     def close(self) -> None:
         close_all(*self._cards.values())

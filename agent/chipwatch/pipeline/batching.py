@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
-from chipwatch.contract.extensions import IsSized
 from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.logs.throttled import ThrottledLogger
@@ -74,7 +73,6 @@ class BatchWriter:
         `state` returns what the sink must know after a restart, None if unchanged.
         """
         self._sink, self._spool, self._logger, self._failures, self._state = sink, spool, logger, failures, state
-        self._sized = sink if isinstance(sink, IsSized) else None  # asked once: isinstance takes microseconds
         self.guard = ForkGuard(logger)
         self._doubted: deque[Datapoint] = deque()
         self._is_taken = False  # whether a part of this batch was taken
@@ -197,8 +195,7 @@ class BatchWriter:
     def _size(self, point: Datapoint) -> int:
         """Return the bytes of a point; if the sink fails, the bytes of a whole request."""
         try:
-            assert self._sized, "it has limits.max_bytes, and no method size"
-            return self._sized.size(point)
+            return self._sink.size(point)
         except Exception as bug:
             text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
             self._logger.log(logging.ERROR, f"size {type(bug)}", text, traceback=True)

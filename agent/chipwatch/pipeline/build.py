@@ -6,7 +6,7 @@ import logging
 import platform
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,8 @@ from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import (
-    CountsEvents,
-    IsScraped,
-    KeepsFiles,
-    NeverWaits,
-    YieldsOtherNames,
-    destination_of,
-)
 from chipwatch.contract.processor import Processor
-from chipwatch.contract.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink, destination_of
 from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
@@ -68,7 +60,10 @@ def view(
         now = identity()
         if now is not None and now is not seen[0]:
             dims = {word: value for word, value in now.items() if word in public or word not in sought}
-            seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.limits.hints if word in now}))
+            seen = (
+                now,
+                Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in type(sink).needs.words if word in now}),
+            )
         return None if now is None else seen[1]
 
     return common
@@ -85,14 +80,21 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
+    *,
+    state: Path | None = None,
+    zeros: bool = True,
 ) -> tuple[list[Sampler], list[Derivation]]:
-    """Return samplers and derivations; `learn` gets the identity that readings contain."""
+    """
+    Return samplers and derivations; `learn` gets the identity that readings contain.
+
+    Collectors may keep files in the folder `state`; with `zeros` they yield counters of events also at 0.
+    """
     level = level_wanted(config, least)
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():
         retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
-        samplers.append(Sampler(name, collector, level, retry=retry, learn=learn))
+        samplers.append(Sampler(name, collector, level, state=state, zeros=zeros, retry=retry, learn=learn))
     return samplers, [Derivation(name, processor, level) for name, processor in processors.items()]
 
 
@@ -128,9 +130,14 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
     return [metric for source in sources for metric in source.metrics]
 
 
+def events_of(collectors: Iterable[Collector]) -> frozenset[str]:
+    """Return the names of counters that are points only once there was an event."""
+    return frozenset().union(*(type(collector).needs.events for collector in collectors))
+
+
 def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
     """Raise ConfigError for an `include` of a sink that fits no metric."""
-    if any(isinstance(collector, YieldsOtherNames) and collector.dynamic for collector in collectors.values()):
+    if any(collector.yields_others() for collector in collectors.values()):
         return  # its names are not known yet
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
@@ -226,7 +233,7 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
 def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
     """Return whether the sink gets counters of events before their first one: a scraper knows no other start."""
     zeros = sink_options(name, config).zeros
-    return isinstance(sink, IsScraped) if zeros is None else zeros
+    return sink.limits.scraped if zeros is None else zeros
 
 
 def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str]) -> Callable[[Metric], bool]:
@@ -266,10 +273,8 @@ def build_route(
     name, options, limits = spool.name, sink_options(spool.name, config), sink.limits
     flush = limits.flush if options.flush is None else options.flush
     schedule = Schedule(flush, delivery_offset(platform.node()) if flush else 0.0, FIRST_WAIT)
-    is_quick = isinstance(sink, NeverWaits) and sink.never_waits is True
-    worker = (SinkDelivery if is_quick else Worker)(
-        name, sink, spool, common, rename.renamer(profile_of(sink, config)), schedule
-    )
+    delivery = SinkDelivery if sink.waits() is False else Worker
+    worker = delivery(name, sink, spool, common, rename.renamer(profile_of(sink, config)), schedule)
     window = Window(
         window_length(name, sink, config),
         born=born,
@@ -315,14 +320,9 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
-    events: set[str] = set()
-    for collector in collectors.values():
-        if isinstance(collector, KeepsFiles):
-            collector.state = folder
-        if isinstance(collector, CountsEvents):
-            collector.zeros = any(needs_zeros(name, sink, config) for name, sink in sinks.items())
-            events |= collector.events if collector.zeros else frozenset()
-    samplers, derivations = build_sources(collectors, processors, config, learn, least)
+    zeros = any(needs_zeros(name, sink, config) for name, sink in sinks.items())
+    events = events_of(collectors.values()) if zeros else frozenset()
+    samplers, derivations = build_sources(collectors, processors, config, learn, least, state=folder, zeros=zeros)
     destinations = _destinations(sinks)
     left = {*destinations}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
-from chipwatch.contract.extensions import DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
 from chipwatch.logs.notices import Notices
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.sampler import Sampler
@@ -109,8 +109,8 @@ class TickReadings:
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._need_devices = [sampler for sampler in self._followers if sampler.needs_devices]
         self._finders = [sampler for sampler in self._first if sampler.finds_devices]
-        for sampler in samplers:
-            sampler.knowledge.is_wanted = needs_facts
+        for sampler in samplers if needs_facts else ():
+            sampler.knowledge.want()
         self.devices: dict[str, DeviceFacts] = {}
         """The last devices and processes by collector, which may be late; empty unless somebody needs facts."""
         self._points: list[Datapoint] = []

@@ -16,18 +16,11 @@ from typing import Any, Final
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
-from chipwatch.contract.extensions import (
-    HasConsole,
-    IsScraped,
-    KeepsState,
-    Prepares,
-    destination_of,
-    state_of,
-)
-from chipwatch.contract.sink import Sink
+from chipwatch.contract.sink import Sink, destination_of
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
 from chipwatch.pipeline.delivery_log import DeliveryLog
+from chipwatch.pipeline.validation import state_of
 from chipwatch.spool.file import Ledger
 from chipwatch.spool.queue import Spool
 
@@ -186,10 +179,8 @@ class SinkDelivery:
         self._batches = BatchWriter(sink, spool, logger, self.health.failures, self._state)
         self._log = DeliveryLog(name, spool.ledger)
         self._example: Dimensions | None = None  # of a point with few dimensions, of the first batch
-        self._is_open = False
+        self._is_open, self._keeps_state = False, type(sink).needs.state
         self._due = 0.0
-        # Asked once: isinstance takes microseconds.
-        self._abilities = sink if isinstance(sink, KeepsState) else None, sink if isinstance(sink, Prepares) else None
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
@@ -273,9 +264,8 @@ class SinkDelivery:
         return self._batches.guard.survive(method, failure)
 
     def _open(self) -> None:
-        keeper, _ = self._abilities
-        if keeper and (state := self.spool.file.recall()):
-            self._ask(partial(keeper.restore, state), "cannot take its state, it begins without")
+        if self._keeps_state and (state := self.spool.file.recall()):
+            self._ask(partial(self.sink.restore, state), "cannot take its state, it begins without")
         self._batches.guard.call(self.sink.open)
         self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
         self._log.opened()
@@ -286,8 +276,8 @@ class SinkDelivery:
 
     def _state(self) -> bytes | None:
         """Return what the sink must know after a restart, or None if that has not changed."""
-        keeper, _ = self._abilities
-        return self._ask(partial(state_of, keeper), "cannot return its state") if keeper else None
+        failure = "cannot return its state"
+        return self._batches.guard.survive(partial(state_of, self.sink), failure) if self._keeps_state else None
 
     def _save_state(self) -> None:
         if (state := self._state()) is not None:
@@ -305,8 +295,7 @@ class SinkDelivery:
             return False
         points = self._completion.complete(points, machine if common is None else common)
         self._example = self._example or min(points, key=lambda point: len(point.dims)).dims
-        _, preparer = self._abilities
-        if preparer and self._batches.guard.call(partial(preparer.prepare, points)):
+        if self._keeps_state and self._batches.guard.call(partial(self.sink.prepare, points)):
             self._save_state()
         self._batches.write_all(points)
         return True
@@ -327,13 +316,11 @@ class SinkDelivery:
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if that is not logged, or said here."""
         sink = self.sink
-        if isinstance(sink, IsScraped):
+        if sink.limits.scraped:
             page, state = (self._ask(ask, "cannot say how it is") for ask in (sink.describe, sink.status))
             log.info("%s: serves %s; %s", self.name, page, state)
-        if isinstance(sink, IsScraped) or sink.limits.standard_output:
+        if sink.limits.scraped or sink.limits.standard_output:
             return None
-        if not isinstance(sink, HasConsole):
-            return ""
         shown = [key for key in self._example or () if not key.startswith(HIDDEN)]
         return self._ask(partial(sink.find, shown), "cannot say where its points are") or ""
 

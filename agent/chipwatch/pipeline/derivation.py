@@ -8,10 +8,10 @@ from typing import Final, TypeVar, cast
 
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.contract.extensions import KeepsState, NeedsDevices, NeedsFacts, state_of
+from chipwatch.contract.plugin import Given, Record
 from chipwatch.contract.processor import Processor
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.pipeline.validation import PluginRunner
+from chipwatch.pipeline.validation import PluginRunner, state_of
 
 T = TypeVar("T")
 
@@ -31,10 +31,14 @@ class Derivation(PluginRunner):
         """Keep derived points of at most `level`."""
         super().__init__(processor, "processor", name, level)
         self.processor = processor
-        self.needs_facts = isinstance(processor, NeedsFacts)
-        self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
+        self.needs_facts, self.keeps_state = self._needs.facts, self._needs.state
+        self._given: Given | None = self._needs.of(Given(level=level, append=self._append, note=self._note))
         self.keep: Callable[[bytes], None] | None = None
-        """Writes the state of the processor to disk; called on its thread."""
+        """Writes the state of the processor to disk; called on its thread, as all of these."""
+        self.append: Callable[[Sequence[Record]], None] | None = None
+        """Adds its records to the state folder, or raises OSError."""
+        self.note: Callable[[str, str, bool], None] | None = None
+        """Takes a job, a sentence and whether it is slow, for recordings."""
         self._thread: BlockingCall[object] = BlockingCall(lambda call: call(), f"derive-{name}")
 
     def is_wanted(self, *, with_devices: bool) -> bool:
@@ -50,9 +54,7 @@ class Derivation(PluginRunner):
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor what was saved in the file `path`."""
         failure = f"cannot take its state from {path}, it begins without"
-        processor = self.processor
-        assert isinstance(processor, KeepsState)
-        self._ask(lambda: self._survive(partial(processor.restore, saved), failure))
+        self._ask(lambda: self._survive(partial(self.processor.restore, saved), failure))
         self._thread.close()  # it may never be asked again
 
     def close(self) -> None:
@@ -74,10 +76,11 @@ class Derivation(PluginRunner):
         return cast("T", result)
 
     def _derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object], points: list[Datapoint]) -> None:
-        if isinstance(self.processor, NeedsFacts):
-            self.processor.facts = facts
+        if self._given:
+            self.processor.open(self._given)
+            self._given = None
         try:
-            self.validation.take(self.processor.derive(tick, at), at, points)
+            self.validation.take(self.processor.derive(tick, at, facts if self.needs_facts else ()), at, points)
         except PartlyCollected as partly:
             self.trouble = "; ".join(partly.problems)
             self._logger.tell("partial", self.trouble)
@@ -90,6 +93,14 @@ class Derivation(PluginRunner):
 
     def _save(self, keep: Callable[[bytes], None]) -> None:
         """Keep the state before the points are sent: after a kill, no counter falls below what was sent."""
-        assert isinstance(self.processor, KeepsState)
         if (saved := state_of(self.processor)) is not None:
             keep(saved)
+
+    def _append(self, records: Sequence[Record]) -> bool:
+        if self.append:
+            self.append(records)
+        return self.append is not None
+
+    def _note(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
+        if self.note:
+            self.note(job, sentence, is_slow)

@@ -1,72 +1,90 @@
-"""Asks a collector what it knows beside points: devices, processes, activity and other facts."""
+"""Asks a collector what it knows beside points: devices, processes, activity, identity and other facts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions
-from chipwatch.contract.extensions import (
+from chipwatch.contract.facts import (
     Device,
     DeviceActivity,
     DeviceFacts,
     DeviceProcess,
-    HasActivity,
-    HasDevices,
-    HasFacts,
-    HasProcesses,
+    MachineIdentity,
+    RiseEvidence,
+    Unlisted,
     names_of,
 )
 
-F = TypeVar("F", bound=Device | DeviceActivity | DeviceProcess)
-
 MOST_FACTS: Final = 10_000
-"""Processes, activities and other facts, of each kind, that are taken from one reading."""
-NUMBERS: Final = {
-    DeviceProcess: ("pid", "memory", "utilization", "occupancy"),
-    DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
+"""Facts, of each kind, that are taken from one reading."""
+NUMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
+    Device: {},
+    DeviceProcess: dict.fromkeys(("memory", "utilization", "occupancy")) | {"pid": 0},
+    DeviceActivity: dict.fromkeys(("active", "idle", "energy")) | {"throttled": 0.0, "slices": 1.0},
 }
-"""Fields of facts that are numbers, or None where that is their default."""
+"""Kinds of facts about a device, and the fields that are numbers, or None where that stands here."""
+OF_MACHINE: Final = frozenset({MachineIdentity, RiseEvidence})
+"""Kinds that no processor gets."""
 
 
 class FactsReader:
     """Reads the facts of one collector; used on the collector's thread, after a reading."""
 
-    def __init__(self, name: str, collector: Collector) -> None:
-        # Each is asked once whether it is there: isinstance takes microseconds.
-        self._name = name
-        self._processes = collector.processes if isinstance(collector, HasProcesses) else None
-        self._activity = collector.activity if isinstance(collector, HasActivity) else None
-        self._devices = collector.devices if isinstance(collector, HasDevices) else None
-        self._others = collector.facts if isinstance(collector, HasFacts) else None
-        self.has_any = any((self._processes, self._activity, self._devices, self._others))
-        """True if the collector may know something."""
-        self.is_wanted = False
-        """True if a processor needs it."""
+    def __init__(
+        self, name: str, collector: Collector, learn: Callable[[Mapping[str, str]], None] = lambda _: None
+    ) -> None:
+        """`learn` is called with what readings say of this machine's identity, when that changes."""
+        self._name, self._learn = name, learn
+        self._facts = partial(type(collector).facts, collector)  # an attribute of this name is the collector's own
+        known = type(collector).knows
+        self._kinds = frozenset((*known, Unlisted) if DeviceProcess in known else known)
+        self._words: Mapping[str, str] = {}
+        self.evidence: Mapping[Dimensions, tuple[int, str]] = {}
+        """When a counter rose last (ns since the epoch) and a text that shows why, by its dimensions."""
+        self.has_any = not self._kinds <= OF_MACHINE
+        """True if the collector may know something for processors."""
+        self.is_due = not self._kinds.isdisjoint(OF_MACHINE)
+        """True if somebody needs what the collector may know."""
+        self._is_wanted = False
+
+    def want(self) -> None:
+        """Read from now on also what processors get."""
+        self._is_wanted, self.is_due = True, bool(self._kinds)
 
     def read(self) -> list[object]:
         """Return the facts of the last reading; raise TypeError for one that would break the clock or a processor."""
-        listed = self._processes() if self._processes else None
-        processes = None if listed is None else _checked(listed, DeviceProcess)
-        activity = _checked(self._activity(), DeviceActivity) if self._activity else []
-        facts = [*islice(self._others(), MOST_FACTS)] if self._others else []
-        devices = _checked(self._devices(), Device) if self._devices else []
+        by_kind: dict[type, list[Any]] = {kind: [] for kind in (Unlisted, *NUMBERS, *OF_MACHINE, *self._kinds)}
+        for fact in islice(self._facts(), MOST_FACTS * len(by_kind)):
+            if type(fact) not in self._kinds or not _is_sound(fact):
+                kinds = ", ".join(kind.__name__ for kind in self._kinds)
+                raise TypeError(f"expected one of {kinds} as in chipwatch.contract.facts, got {fact!r:.100}")
+            if len(by_kind[type(fact)]) < MOST_FACTS:
+                by_kind[type(fact)].append(fact)
+        self.evidence = {fact.dims: (fact.at, fact.text) for fact in by_kind.pop(RiseEvidence)}
+        words = {word: value for fact in by_kind.pop(MachineIdentity) for word, value in fact.words.items()}
+        if words != self._words:
+            self._words = words
+            self._learn(words)
+        unlisted, devices, listed, activity = (
+            by_kind.pop(kind) for kind in (Unlisted, Device, DeviceProcess, DeviceActivity)
+        )
+        processes = None if unlisted or DeviceProcess not in self._kinds else listed
+        facts = [fact for each in by_kind.values() for fact in each]
         if processes is not None or activity or devices:
             names = names_of(devices)
             facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self._name, devices))
-        return facts
+        return facts if self._is_wanted else []
 
 
-def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:
-    checked, names = [*islice(facts, MOST_FACTS)], NUMBERS.get(kind, ())
-    for fact in checked:
-        is_sound = type(fact) is kind and type(fact.dims) is Dimensions
-        for name in names if is_sound else ():
-            number = getattr(fact, name)
-            is_sound &= isinstance(number, (int, float)) or number is kind._field_defaults.get(name, 0)
-        if not is_sound:
-            raise TypeError(f"expected {kind.__name__} as in chipwatch.contract.extensions, got {fact!r:.100}")
-    return checked
+def _is_sound(fact: Any) -> bool:
+    if (numbers := NUMBERS.get(type(fact))) is None:
+        return True
+    values = ((getattr(fact, name), default) for name, default in numbers.items())
+    are_numbers = all(isinstance(value, (int, float)) or value is default for value, default in values)
+    return type(fact.dims) is Dimensions and are_numbers

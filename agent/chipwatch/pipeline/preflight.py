@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from chipwatch.config import plugins
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import Refuses
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import similar
 
@@ -41,7 +40,7 @@ def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str 
 
 def _refuses(name: str, sink: Sink, metric: Metric, dims: Dimensions) -> str | None:
     with plugins.blamed(plugins.SINKS, name, "refuses fails"):
-        return sink.refuses(metric, dims) if isinstance(sink, Refuses) else None
+        return sink.refuses(metric, dims)
 
 
 def faults(

@@ -7,20 +7,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
-from chipwatch.contract.extensions import (
-    Follows,
-    FollowsIdle,
-    HasEvidence,
-    HasIdentity,
-    NeedsDevices,
-    NeverWaits,
-    ReadsByLevel,
-)
+from chipwatch.contract.plugin import Given
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.pipeline.facts import FactsReader
 from chipwatch.pipeline.validation import PluginRunner
@@ -50,19 +43,20 @@ class Sampler(PluginRunner):
         collector: Collector,
         level: Level,
         *,
+        state: Path | None = None,
+        zeros: bool = True,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
         Take points of at most `level`; open an unavailable collector again after `retry` seconds.
 
-        `learn` is called on the collector's thread with what readings say of this machine's identity.
+        The collector may keep files in `state`, and yields counters of events also at 0 with `zeros`. `learn` is called
+        on the collector's thread with what readings say of this machine's identity.
         """
         super().__init__(collector, "collector", name, level)
         self.collector = collector
-        if isinstance(collector, ReadsByLevel):
-            collector.level = level
-        self._tell = _teller(collector, learn)
+        self._given = self._needs.of(Given(level=level, state=state, zeros=zeros))
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """Log level of the message that nothing can be read."""
@@ -75,8 +69,8 @@ class Sampler(PluginRunner):
         """The collector's description of its devices, after the first reading."""
         self.absence: Unavailable | None = None
         """Why nothing could be read when the collector was last not available."""
-        self.knowledge = FactsReader(name, collector)
-        serves = self.knowledge.has_any or self.follows or self._tell or isinstance(collector, HasEvidence)
+        self.knowledge = FactsReader(name, collector, learn)
+        serves = type(collector).knows or self.follows
         self._is_mute = not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
         """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
 
@@ -85,7 +79,7 @@ class Sampler(PluginRunner):
     @property
     def follows(self) -> bool:
         """True if it reads about the processes that other collectors list."""
-        return isinstance(self.collector, Follows)
+        return self._needs.pids
 
     @property
     def finds_devices(self) -> bool:
@@ -95,7 +89,7 @@ class Sampler(PluginRunner):
     @property
     def needs_devices(self) -> bool:
         """True if there is nothing to read where no collector finds a device."""
-        return isinstance(self.collector, NeedsDevices) and self.collector.needs_devices is True
+        return self._needs_devices
 
     @property
     def has_thread(self) -> bool:
@@ -147,10 +141,7 @@ class Sampler(PluginRunner):
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """Pass the pids on devices to a collector that reads processes."""
-        if isinstance(self.collector, Follows):
-            self._survive(partial(self.collector.follow, pids), "cannot follow processes")
-        if isinstance(self.collector, FollowsIdle):
-            self._survive(partial(self.collector.follow_idle, idle), "cannot follow processes")
+        self._survive(partial(self.collector.follow, pids, idle), "cannot follow processes")
 
     def rest(self) -> None:
         """Close the collector until the next request, and let its thread end."""
@@ -186,9 +177,7 @@ class Sampler(PluginRunner):
 
     def _place(self) -> None:
         """Choose where the collector is read from its next `open` on: on the clock's thread, or on a separate one."""
-        marked: Any = self.collector
-        failure = "cannot tell whether it waits"
-        if self._survive(lambda: isinstance(marked, NeverWaits) and marked.never_waits, failure) is True:
+        if self._survive(self.collector.waits, "cannot tell whether it waits") is False:
             if self._thread:
                 self._thread.close()
             self._thread = None
@@ -208,7 +197,7 @@ class Sampler(PluginRunner):
         try:
             if not self.is_open:
                 self._retry_at = time.monotonic() + self._retry
-                self.collector.open()
+                self.collector.open(self._given)
                 self.is_open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
@@ -227,27 +216,13 @@ class Sampler(PluginRunner):
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self.is_open and self.knowledge.is_wanted and self.knowledge.has_any:
-            facts += self._survive(self.knowledge.read, "cannot tell its facts") or []
-        if self.is_open and self._tell:
-            self._tell()
+        if self.is_open and self.knowledge.is_due:
+            told = self._survive(self.knowledge.read, "cannot tell its facts")
+            facts += told or []
+            if told is None:
+                self.trouble = "; ".join(filter(None, (self.trouble, "its facts are missing")))
 
     def _partly(self, problems: Sequence[str]) -> None:
         self.trouble = "; ".join(problems) or None
         for problem in problems:
             self._logger.tell("partial", problem, cause=problem)
-
-
-def _teller(collector: Collector, learn: Callable[[Mapping[str, str]], None]) -> Callable[[], None] | None:
-    """Return what passes on how readings identify this machine when that changes; None if they do not."""
-    if not isinstance(collector, HasIdentity):
-        return None
-    learned: Mapping[str, str] = {}
-
-    def tell() -> None:
-        nonlocal learned
-        if (words := collector.identity()) != learned:
-            learned = words
-            learn(words)
-
-    return tell

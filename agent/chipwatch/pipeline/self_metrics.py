@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.logs.notices import LEVEL, NOTICES, SENT
 
 if TYPE_CHECKING:
@@ -74,14 +75,15 @@ class AgentCollector(Collector):
         SECONDS, OK, *counters_of("collector"), DERIVED_SECONDS, *counters_of("processor"), *counters_of("sink"),
         SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, *counters_of("tick"), *counters_of("incident"), INCIDENT, RSS, CPU,
     )  # fmt: skip
-    never_waits = True
-    level: Level = Level.ALL
-    events = frozenset(metric.name for kind in NOTICES for metric in counters_of(kind) if is_steady(metric, kind))
-    zeros: bool = True
+    needs = Needs(
+        level=True,
+        events=frozenset(metric.name for kind in NOTICES for metric in counters_of(kind) if is_steady(metric, kind)),
+    )
 
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
         self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
+        self._given = Given()
         self._read_at = start_time
         """Time of the last reading."""
         self._starts: dict[tuple[str, Dimensions], int] = {}
@@ -96,18 +98,21 @@ class AgentCollector(Collector):
         for route in pipeline.routes:
             self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
 
-    def open(self) -> None:
-        """Do nothing."""
+    def open(self, given: Given) -> None:
+        self._given = given
+
+    def waits(self) -> bool:
+        return False
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the current counts; below level `detailed` incidents only."""
         pipeline = self._pipeline
         yield from self._of_incidents(pipeline.incidents[:] if pipeline else [], at)
-        if self.level < LEVEL:
+        if self._given.level < LEVEL:
             self._read_at = at
             return
         now = time.monotonic()
-        self._with_zeros = self.zeros and now >= self._zeros_due
+        self._with_zeros = self._given.zeros and now >= self._zeros_due
         if self._with_zeros:
             self._zeros_due = now + ZEROS
         yield RSS.point(at, _resident_bytes())
@@ -163,9 +168,6 @@ class AgentCollector(Collector):
         yield SINK_SECONDS.point(at, worker.seconds, dims)
         oldest = spool.oldest()
         yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _dims(metric: Metric, kind: str, name: str, detail: str = "") -> Dimensions:

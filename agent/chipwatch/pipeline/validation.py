@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, is_utf8
 from chipwatch.contract.errors import PartlyCollected, text_of
-from chipwatch.contract.extensions import HasVerdictMetrics, YieldsOtherNames
 from chipwatch.contract.processor import Processor
+from chipwatch.contract.sink import Sink
 from chipwatch.logs.notices import Notices
 from chipwatch.logs.throttled import ThrottledLogger
 
@@ -265,9 +265,11 @@ class PluginRunner:
         self._logger = Notices(log, kind, f"{kind} {name}")
         self.counts = self._logger.counts
         """Its events, by name."""
-        always = plugin.always if isinstance(plugin, HasVerdictMetrics) else frozenset()
-        is_dynamic = isinstance(plugin, YieldsOtherNames) and plugin.dynamic
-        self.validation = Validation(level, self._logger, always, lambda: None if is_dynamic else plugin.metrics)
+        self._needs = needs = type(plugin).needs
+        self._needs_devices = needs.devices is not None and level <= needs.devices
+        is_open_ended = isinstance(plugin, Collector) and plugin.yields_others()
+        always = frozenset(needs.always)
+        self.validation = Validation(level, self._logger, always, lambda: None if is_open_ended else plugin.metrics)
         self._guard = ForkGuard(self._logger)
         self._survive = self._guard.survive
         self.ok: bool | None = None
@@ -302,3 +304,11 @@ class PluginRunner:
             self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
         self.seconds, self.yielded = time.monotonic() - begun, len(points)
         return points
+
+
+def state_of(plugin: Processor | Sink) -> bytes | None:
+    """Return the state that a plugin wants to keep; raise TypeError unless it is bytes or None."""
+    state: Any = plugin.saved()
+    if state is not None and not isinstance(state, bytes):
+        raise TypeError(f"expected bytes, got {type(state).__name__}")
+    return state

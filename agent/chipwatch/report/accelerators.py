@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.extensions import DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.table import TableColumn, table
 from chipwatch.contract.text import duration

@@ -14,7 +14,8 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.extensions import Answers, DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
+from chipwatch.contract.processor import Processor
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.host.owners import slurm_job
@@ -55,20 +56,19 @@ class RunSummary:
         self._one_core = 0.0  # seconds, of each interval at most its CPU seconds
         self._processes = 0
         self._price: float | None = None
-        self._answering: list[Answers] = []
+        self._answering: list[Processor] = []
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
         self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
-        processors = (derivation.processor for derivation in pipeline.derivations)
-        self._answering = [processor for processor in processors if isinstance(processor, Answers)]
+        self._answering = [derivation.processor for derivation in pipeline.derivations]
         prices = (processor.answer().get("dollars_per_hour") for processor in self._answering)
         self._price = next((price for price in prices if price is not None), None)
         pipeline.listeners.append(self.take)
         if self._pid is not None:
             self._listings = pipeline.devices
             for sampler in pipeline.samplers:
-                sampler.knowledge.is_wanted = True
+                sampler.knowledge.want()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the datapoints of one tick; called by the pipeline."""

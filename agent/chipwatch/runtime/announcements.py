@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
-from chipwatch.contract.extensions import IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.contract.version import __version__
@@ -40,7 +39,7 @@ class Announcements:
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
             sink = route.worker.sink
-            if not (sink.limits.standard_output or isinstance(sink, IsScraped)):  # a page is there with its points
+            if not (sink.limits.standard_output or sink.limits.scraped):  # a page is there with its points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:

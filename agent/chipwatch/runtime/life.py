@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.extensions import Answers, KeepsState, LeavesRecords
 from chipwatch.contract.redaction import one_line
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
@@ -63,7 +62,7 @@ def show_life(
         served_by: dict[str, Answer] = {
             "status": partial(snapshot, pipeline, started, why_not_ready, usage),
             "log": lambda: {"lines": [*recent.lines]},
-            **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
+            **{one.name: one.processor.answer for one in pipeline.derivations},
             **answers,
         }
         keep_state(folder, pipeline.derivations)
@@ -87,10 +86,9 @@ def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
     A file that cannot be read is left out.
     """
     for derivation in derivations:
-        processor, path = derivation.processor, folder / f"{derivation.name}.json"
-        if isinstance(processor, LeavesRecords):
-            processor.append = partial(append, records_of(folder, derivation.name))
-        if not isinstance(processor, KeepsState):
+        path = folder / f"{derivation.name}.json"
+        derivation.append = partial(append, records_of(folder, derivation.name))
+        if not derivation.keeps_state:
             continue
         try:
             with contextlib.suppress(FileNotFoundError):

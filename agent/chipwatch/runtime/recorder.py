@@ -17,7 +17,6 @@ from chipwatch.config.load import recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.extensions import NotesJobs
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.self_metrics import SHOWN, Incident
@@ -107,9 +106,8 @@ class Recorder:
         self._thread = Thread(target=self._run, name="recorder", daemon=True)
         if self._targets:
             pipeline.listeners.append(self.take)
-            for processor in (derivation.processor for derivation in pipeline.derivations):
-                if isinstance(processor, NotesJobs):
-                    processor.note = self.note_job
+            for derivation in pipeline.derivations:
+                derivation.note = self.note_job
             self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:

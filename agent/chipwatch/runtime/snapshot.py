@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from chipwatch.config import plugins
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.version import __version__
@@ -97,5 +96,5 @@ def _sink(route: Route) -> dict[str, Any]:
 def _own_words(name: str, sink: Sink) -> str:
     """Return the status of a scraped sink in its words, nothing if that fails."""
     with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
-        return one_line(sink.status()) if isinstance(sink, IsScraped) else ""
+        return one_line(sink.status()) if sink.limits.scraped else ""
     return ""

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, Protocol
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
-from chipwatch.contract.extensions import Answers, DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
 from chipwatch.contract.owner import JobFacts
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.redaction import one_line
 from chipwatch.pipeline.build import build_sources
@@ -47,10 +48,14 @@ class Frame(NamedTuple):
 class FactsOfTick(Processor):
     """Derives nothing; has the facts of the last tick, which name models, processes and their jobs."""
 
-    facts: Sequence[object] = ()
+    needs = Needs(facts=True)
 
-    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
+    def __init__(self) -> None:
+        self.last: Sequence[object] = ()
+
+    def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
         del tick, at
+        self.last = facts
         return ()
 
 
@@ -127,7 +132,7 @@ class Live(Source):
             facts = [pipeline.devices[name] for name in present if name in pipeline.devices]
             models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
             processors = (derivation.processor for derivation in pipeline.derivations)
-            answers = [processor.answer() for processor in processors if isinstance(processor, Answers)]
+            answers = [processor.answer() for processor in processors]
             holding = {device.key: device for answer in answers for device in device_states(answer)}
             jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
             why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
@@ -141,7 +146,7 @@ class Live(Source):
         lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
         if not lists:
             return self._table.of_host()
-        owners = [fact.owners for fact in self._facts.facts if isinstance(fact, JobFacts)]
+        owners = [fact.owners for fact in self._facts.last if isinstance(fact, JobFacts)]
         jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
         rows = self._table.on_devices(process for listed in lists for process in listed)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess
 from chipwatch.contract.text import duration
 from chipwatch.host.owners import UserNames
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat

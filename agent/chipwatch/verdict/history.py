@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.contract.extensions import HasEvidence, HasSilent
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.recording.event import Event
@@ -89,8 +88,7 @@ class EventHistory:
         shown = {}
         for sampler in self._samplers:
             names = {metric.name for metric in sampler.collector.metrics} & WATCHED
-            collector = sampler.collector
-            evidence = collector.evidence() if isinstance(collector, HasEvidence) else {}
+            evidence = sampler.knowledge.evidence
             shown.update({(name, dims): why for dims, why in evidence.items() for name in names})
         series = []
         for key, point in self._points.copy().items():
@@ -125,9 +123,9 @@ def _state(sampler: Sampler) -> Mapping[str, Any]:
         flags = {word: getattr(sampler.absence, word, False) for word in ("is_counted", "is_silent")}
         return {"state": "absent", "error": sampler.unavailable, **flags}
     if sampler.ok:
-        silent = collector.silent() if isinstance(collector, HasSilent) else None
+        silent = collector.silent()
         known = {} if silent is None else {"silent": [(dict(dims), why) for dims, why in silent.items()]}
         return {"state": "ok", "error": sampler.trouble, **known}
-    asked = collector.asking if sampler.is_busy and isinstance(collector, HasSilent) else ""
+    asked = collector.asking() if sampler.is_busy else ""
     hangs = f"{asked} did not answer in time" if asked else "no answer: a driver or a file server may hang"
     return {"state": "failing", "error": hangs if asked else sampler.trouble or hangs}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import BadBatch
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.net.faults import check_timeout
@@ -33,8 +34,8 @@ class CloudwatchSink(Sink):
     once. Points beyond the documented limits are rejected without a request.
     """
 
+    needs = Needs(libraries=("botocore",))
     limits = Limits(
-        needs=("botocore",),
         max_points=1000,
         max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
         max_age=14 * 86_400.0 - 3_600.0,  # two weeks, less an hour for delivery

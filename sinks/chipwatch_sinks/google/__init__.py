@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.net import address
@@ -42,9 +43,8 @@ class GoogleSink(Sink):
     Gauges are GAUGE, counters CUMULATIVE with a start time that is kept over restarts; every value is a DOUBLE.
     """
 
+    needs = Needs(state=True, words=WORDS, libraries=("google.cloud.monitoring_v3",))
     limits = Limits(
-        hints=WORDS,
-        needs=("google.cloud.monitoring_v3",),
         max_points=200,
         max_age=24 * 3600.0,  # the service's 25 hours, less an hour for delivery
         one_per_series=True,

@@ -14,6 +14,7 @@ from typing import Final
 from chipwatch.contract import datapoint
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import BadBatch, ConfigError, SinkClosed
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric
@@ -41,6 +42,7 @@ class MlflowSink(Sink):
     that are sent again keep their step; only points that the server lacks are sent.
     """
 
+    needs = Needs(state=True)
     limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False, names="mlflow")
 
     @dataclass(frozen=True, slots=True)

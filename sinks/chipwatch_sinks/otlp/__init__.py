@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from chipwatch.contract.datapoint import Datapoint, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.faults import check_timeout, url_fault
@@ -39,7 +40,8 @@ class OtlpSink(Sink):
     A gauge is the mean of its window unless `gauges` says more; a counter a sum with its start time, or its increase.
     """
 
-    limits = Limits(max_points=BOUNDS["plain"].points, hints=WORDS)
+    needs = Needs(words=WORDS)
+    limits = Limits(max_points=BOUNDS["plain"].points)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -121,7 +123,6 @@ class OtlpSink(Sink):
         most = bounds.points // parts
         self._room = most // ROOM if marks_ended else 0
         self.limits = Limits(
-            hints=WORDS,
             max_points=most - self._room,
             max_bytes=bounds.bytes * 9 // 10,
             max_age=bounds.age and bounds.age - 3600.0,  # an hour for delivery

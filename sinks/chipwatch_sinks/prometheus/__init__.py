@@ -27,8 +27,7 @@ class PrometheusSink(Sink):
     The machine's dimensions are labels of `target_info`.
     """
 
-    limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60)
-    never_waits = True
+    limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60, scraped=True)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -63,6 +62,9 @@ class PrometheusSink(Sink):
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why no page can have this series: its name or two of its labels clash with others."""
         return self._page.fault(metric, dims) or None
+
+    def waits(self) -> bool:
+        return False
 
     def open(self) -> None:
         self.close()

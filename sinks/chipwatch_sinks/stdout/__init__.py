@@ -45,7 +45,6 @@ class StdoutSink(Sink):
     """
 
     limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
-    never_waits = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -88,6 +87,9 @@ class StdoutSink(Sink):
         from chipwatch_sinks.stdout.emf import series_fault
 
         return series_fault(metric, dims)
+
+    def waits(self) -> bool:
+        return False
 
     def open(self) -> None:
         """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""

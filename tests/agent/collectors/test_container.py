@@ -19,6 +19,7 @@ from chipwatch.collectors.container import (
 )
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")
@@ -54,16 +55,15 @@ class Box:
         shutil.copytree(FIXTURES / "v2", folder, dirs_exist_ok=True)
         return folder
 
-    def collector(self, when="auto", level=Level.ALL, environ=None) -> ContainerCollector:
+    def collector(self, when="auto", environ=None) -> ContainerCollector:
         config = ContainerCollector.Config(self.folder / "proc", self.folder / "sys", self.folder, when)
         collector = ContainerCollector(config, environ or {})
         collector._clock = lambda: self.now
-        collector.level = level
         return collector
 
-    def opened(self, **more) -> ContainerCollector:
+    def opened(self, level=Level.ALL, **more) -> ContainerCollector:
         collector = self.collector(**more)
-        collector.open()
+        collector.open(Given(level=level))
         return collector
 
 
@@ -310,7 +310,7 @@ def test_the_constructor_reads_nothing_and_close_is_safe_unopened(tmp_path):
 def test_the_real_cgroup_of_this_process_is_plausible():
     collector = ContainerCollector(ContainerCollector.Config(when="always"))
     try:
-        collector.open()
+        collector.open(Given())
     except Unavailable as error:
         pytest.skip(str(error))
     list(collector.collect(0))

@@ -15,6 +15,7 @@ from tests.doubles import sysfs
 from chipwatch.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 LINUX = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
@@ -39,8 +40,7 @@ def opened(host):
     def make(first: str, level: Level = Level.ALL) -> CpuCollector:
         (host / "stat").write_text(first)
         collector = CpuCollector(CpuCollector.Config(proc=host))
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         collectors.append(collector)
         return collector
 
@@ -101,8 +101,7 @@ def test_a_captured_file_gives_the_shares_since_boot(host, opened):
 def test_the_seconds_of_each_cpu_by_mode_are_counters_that_never_fall(host):
     (host / "stat").write_text(stat("cpu  200 0 0 0 50 0 0 0", "cpu0 150 2 0 0 50 0 0 0", "cpu1 50 0 0 0 0 0 0 0"))
     collector = CpuCollector(CpuCollector.Config(proc=host, core_times=True))
-    collector.level = Level.ALL
-    collector.open()
+    collector.open(Given(level=Level.ALL))
     first = {tuple(p.dims.values()): p for p in collector.collect(at=7) if p.metric is CORE_TIME}
     assert (first["0", "user"].value, first["0", "nice"].value, first["1", "user"].value) == (1.5, 0.02, 0.5)
     assert len(first) == 16
@@ -118,8 +117,7 @@ def test_the_seconds_of_a_cpu_that_are_fewer_after_a_restart_have_a_newer_start(
     for at, iowait in ((boot + 10**9, 50), (boot + 9 * 10**9, 40)):
         (host / "stat").write_text(stat("cpu  200 0 0 0 0 0 0 0", f"cpu0 150 2 0 0 {iowait} 0 0 0"))
         collector = CpuCollector(CpuCollector.Config(proc=host, core_times=True))
-        collector.level, collector.state = Level.ALL, tmp_path
-        collector.open()
+        collector.open(Given(state=tmp_path))
         for p in collector.collect(at=at):
             if p.metric is CORE_TIME:
                 seen.setdefault(p.dims["mode"], []).append((p.value, p.start_time))
@@ -201,7 +199,7 @@ def test_without_a_source_the_message_says_where_it_looked(host, content):
         (host / "stat").write_text(content)
     collector = CpuCollector(CpuCollector.Config(proc=host))
     with pytest.raises(Unavailable, match=str(host / "stat")):
-        collector.open()
+        collector.open(Given())
     collector.close()
 
 
@@ -219,8 +217,7 @@ ticks = st.lists(st.integers(0, 2**40), min_size=8, max_size=8)
 @given(st.lists(ticks, min_size=2, max_size=5))
 def test_shares_are_never_below_0_nor_above_100(tmp_path_factory, readings):
     collector = CpuCollector(CpuCollector.Config(proc=PROC))
-    collector.open()
-    collector.level = Level.DETAILED
+    collector.open(Given(level=Level.DETAILED))
     for reading in readings:
         for _, spent, total in collector._spent({"cpu": list(reading)}):
             assert min(spent) >= 0
@@ -254,7 +251,7 @@ def spin(seconds: float) -> None:
 @LINUX
 def test_the_share_of_this_machine_agrees_with_psutil():
     collector = CpuCollector(CpuCollector.Config(core_times=True))
-    collector.open()
+    collector.open(Given())
     psutil.cpu_percent()
     spin(0.5)
     expected = psutil.cpu_percent()
@@ -268,7 +265,7 @@ def test_the_share_of_this_machine_agrees_with_psutil():
 def test_psutil_yields_the_same_metrics(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     collector = CpuCollector(CpuCollector.Config(core_times=True))
-    collector.open()
+    collector.open(Given())
     assert collector.describe() == f"{psutil.cpu_count()} CPU{'s' * (psutil.cpu_count() != 1)}, psutil"
     psutil.cpu_percent()
     spin(0.5)
@@ -285,7 +282,7 @@ def test_a_mode_that_a_platform_lacks_is_absent(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [Times()] if percpu else Times())
     monkeypatch.setattr(sys, "platform", "darwin")
     collector = CpuCollector(CpuCollector.Config())
-    collector.open()
+    collector.open(Given())
     Times.user, Times.idle = 2.0, 5.0
     found = values(without_load(collector.collect(at=7)))
     assert found == {

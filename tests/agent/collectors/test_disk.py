@@ -28,6 +28,7 @@ from chipwatch.collectors.disk import (
 )
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 PROC = HOST / "node_exporter/proc"
@@ -58,8 +59,7 @@ def opened():
     def make(proc: Path, statvfs=statvfs, level: Level = Level.BASIC, **config) -> DiskCollector:
         config.setdefault("sys", proc / "no-sys")
         collector = DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs)
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         collectors.append(collector)
         return collector
 
@@ -147,11 +147,9 @@ def test_only_a_local_mount_point_is_read_on_the_collectors_thread(host, opened)
     assert threads["/mnt/nfs/test"] is not threading.current_thread()
 
 
-@pytest.mark.parametrize(
-    ("paths", "never_waits"), [(("/",), True), (("/", "/mnt/nfs/test"), False), (("/home", "/"), False)]
-)
-def test_the_clocks_thread_reads_it_unless_a_file_system_may_hang(host, opened, paths, never_waits):
-    assert opened(host, lambda _: SPACE, paths=paths).never_waits is never_waits
+@pytest.mark.parametrize(("paths", "waits"), [(("/",), False), (("/", "/mnt/nfs/test"), True), (("/home", "/"), True)])
+def test_the_clocks_thread_reads_it_unless_a_file_system_may_hang(host, opened, paths, waits):
+    assert opened(host, lambda _: SPACE, paths=paths).waits() is waits
 
 
 def test_a_file_system_that_hangs_loses_only_its_own_points_and_is_called_once(host, opened):
@@ -337,7 +335,7 @@ def test_without_diskstats_the_paths_are_still_read(host, opened):
 def test_without_disk_and_path_the_message_says_where_it_looked(tmp_path):
     collector = DiskCollector(DiskCollector.Config(proc=tmp_path, paths=("/a",), root=tmp_path))
     with pytest.raises(Unavailable, match=f"{tmp_path}/diskstats.*/a"):
-        collector.open()
+        collector.open(Given())
     collector.close()
     collector.close()
 

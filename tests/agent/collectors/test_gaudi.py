@@ -10,6 +10,7 @@ import pytest
 from chipwatch.collectors import gaudi
 from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header, number
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
 from chipwatch.host.gpu_metrics import FAMILY, plausible
@@ -81,7 +82,7 @@ class Bench:
         return self.collector
 
     def open(self, body, **config):
-        self.made(body, **config).open()
+        self.made(body, **config).open(Given())
 
     def prints(self, *lines, then="exec sleep 60"):
         said = "\n".join(lines)
@@ -326,7 +327,7 @@ def test_the_first_reading_waits_for_the_query_without_the_power_limit(bench, mo
         interval=30.0,
     )
     made._clock = time.monotonic
-    made.open()
+    made.open(Given())
     assert bench.tick() == (
         WITHOUT_LIMIT,
         ["hl-smi ended with 1; it is started again later"],
@@ -350,4 +351,4 @@ def test_a_program_that_cannot_be_run_is_unavailable(bench):
     collector = bench.made()
     bench.path.write_text("no program")
     with pytest.raises(Unavailable, match="hl-smi cannot be started: Exec format error"):
-        collector.open()
+        collector.open(Given())

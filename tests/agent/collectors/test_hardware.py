@@ -9,6 +9,7 @@ from tests.doubles import sysfs
 from chipwatch.collectors.hardware import HardwareCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")
@@ -28,8 +29,7 @@ def hardware(tmp_path, clock):
         sysfs.build(tmp_path / "sys", *captures)
         config = HardwareCollector.Config(every=every, proc=tmp_path, sys=tmp_path / "sys")
         collector = HardwareCollector(config, lambda: clock[0])
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         return collector
 
     return made
@@ -243,10 +243,10 @@ def test_the_contract_is_kept_and_the_parts_are_named(hardware, device):
     device(GPU, "0x030200")
     collector = hardware("hwmon", "edac", "rapl")
     assert check_collector(collector, ticks=2)
-    collector.open()
+    collector.open(Given())
     assert collector.describe() == "16 sensors, 1 memory controller, 1 PCIe device, 2 energy counters"
 
 
 def test_a_host_without_sensors_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="no sensor, memory controller or PCIe link in"):
-        HardwareCollector(HardwareCollector.Config(proc=tmp_path, sys=tmp_path)).open()
+        HardwareCollector(HardwareCollector.Config(proc=tmp_path, sys=tmp_path)).open(Given())

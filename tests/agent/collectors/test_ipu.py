@@ -11,6 +11,7 @@ import pytest
 
 from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, values
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/ipu"
@@ -64,7 +65,7 @@ class Bench:
 
     def open(self, **config):
         self.collector = IpuCollector(IpuCollector.Config(**config))
-        self.collector.open()
+        self.collector.open(Given())
         return self
 
     def tick(self):

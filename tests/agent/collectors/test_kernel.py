@@ -18,6 +18,7 @@ from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.xid import ACTIONS, BY_CODE, action_of
 from chipwatch.pipeline.window import Window
@@ -46,16 +47,14 @@ def proc(tmp_path):
 
 def opened(path, proc, state=None, level=Level.BASIC):
     collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
-    collector.level, collector.state = level, state
-    collector.open()
+    collector.open(Given(level=level, state=state))
     return collector
 
 
-def sparse(path, proc, state=None):
+def sparse(path, proc, state=None, zeros=False):
     """Return a collector that no sink asks for counters at 0."""
     collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
-    collector.level, collector.state, collector.zeros = Level.BASIC, state, False
-    collector.open()
+    collector.open(Given(level=Level.BASIC, state=state, zeros=zeros))
     return collector
 
 
@@ -104,7 +103,9 @@ def test_an_event_before_the_start_is_not_an_increase_and_the_first_of_its_kind_
 def test_where_no_sink_needs_zeros_a_log_without_trouble_has_no_points(pipe, proc):
     pipe.write(record(0, "usb 1-1: new device"))
     collector = sparse(pipe.path, proc)
-    assert [[p for p in collector.collect(AT + n) if p.metric.name in collector.events] for n in range(3)] == [[]] * 3
+    assert [[p for p in collector.collect(AT + n) if p.metric.name in collector.needs.events] for n in range(3)] == [
+        []
+    ] * 3
 
 
 def test_kinds_without_events_come_now_and_then_and_the_others_in_each_reading(pipe, proc):
@@ -140,8 +141,7 @@ def test_an_event_keeps_its_start_over_a_restart(pipe, proc, tmp_path):
     collector.close()
     assert {start - AT for _, start in before.values()} == {0, -5000 * 10**9}
     for zeros in (False, True):
-        again = sparse(pipe.path, proc, tmp_path)
-        again.zeros = zeros
+        again = sparse(pipe.path, proc, tmp_path, zeros)
         after = {p.dims: (p.value, p.start_time) for p in again.collect(AT + 60 * 10**9) if p.value}
         assert after == before
         again.close()
@@ -176,7 +176,7 @@ def test_the_last_message_of_a_kind_is_evidence_with_its_time(pipe, proc):
     pipe.write(record(0, OOM, age=300), record(1, OOM.replace("1234", "77"), age=200))
     collector = opened(pipe.path, proc)
     counts(collector, now)
-    ((dims, (at, text)),) = collector.evidence().items()
+    ((dims, at, text),) = collector.facts()
     assert (dict(dims), text) == ({"kind": "oom_kill"}, OOM.replace("1234", "77"))
     assert abs(at - (now - 200 * 10**9)) < 60 * 10**9
 
@@ -196,15 +196,16 @@ def test_something_else_at_that_path_is_named(tmp_path):
 
 def test_a_log_that_is_not_there_or_closed_to_us_is_one_line_with_what_to_do(tmp_path):
     with pytest.raises(Unavailable, match="kmsg: No such file or directory; in a container mount the host's"):
-        KernelCollector(KernelCollector.Config(path=tmp_path / "kmsg")).open()
+        KernelCollector(KernelCollector.Config(path=tmp_path / "kmsg")).open(Given())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes its user")
 def test_a_restricted_log_names_the_capability():
     script = (
         "import os, sys; from pathlib import Path; from chipwatch.collectors.kernel import KernelCollector\n"
+        "from chipwatch.contract.plugin import Given\n"
         "os.setuid(65534)\n"
-        "try: KernelCollector(KernelCollector.Config(path=Path(sys.argv[1]))).open()\n"
+        "try: KernelCollector(KernelCollector.Config(path=Path(sys.argv[1]))).open(Given())\n"
         "except Exception as problem: print(type(problem).__name__, problem)"
     )
     folder = Path("/tmp") / f"chipwatch-test-{os.getpid()}"
@@ -228,10 +229,10 @@ import json, sys, time
 from pathlib import Path
 from chipwatch.collectors.kernel import KernelCollector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 path, proc, state = map(Path, sys.argv[1:])
 collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
-collector.state, collector.level = state, Level.DETAILED
-collector.open()
+collector.open(Given(level=Level.DETAILED, state=state))
 for line in sys.stdin:
     points = [*collector.collect(time.time_ns())]
     told = {p.dims.get("kind", "lost"): p.value for p in points if p.value}

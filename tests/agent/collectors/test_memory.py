@@ -17,6 +17,7 @@ from chipwatch.collectors.memory import (
 )
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 LINUX = pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="no /proc here")
@@ -29,8 +30,7 @@ def opened():
 
     def make(proc: Path, level: Level = Level.ALL) -> MemoryCollector:
         collector = MemoryCollector(MemoryCollector.Config(proc=proc))
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         collectors.append(collector)
         return collector
 
@@ -102,7 +102,7 @@ def test_without_a_source_the_message_says_where_it_looked(tmp_path, content):
         (tmp_path / "meminfo").write_text(content)
     collector = MemoryCollector(MemoryCollector.Config(proc=tmp_path))
     with pytest.raises(Unavailable, match=str(tmp_path / "meminfo")):
-        collector.open()
+        collector.open(Given())
     collector.close()
 
 

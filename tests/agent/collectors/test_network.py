@@ -19,6 +19,7 @@ from chipwatch.collectors.network import (
 )
 from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.pipeline.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
@@ -43,8 +44,7 @@ def opened():
 
     def make(proc: Path, level: Level = Level.BASIC, **config) -> NetworkCollector:
         collector = NetworkCollector(NetworkCollector.Config(proc=proc, **config))
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         collectors.append(collector)
         return collector
 

@@ -12,6 +12,7 @@ from chipwatch.collectors import network as tcp
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.counters import Counters
 
@@ -168,7 +169,7 @@ def test_the_real_kernel_answers_without_any_right():
 def test_the_names_of_a_line_are_parsed_once(proc):
     tcp._places.cache_clear()
     collector = NetworkCollector(NetworkCollector.Config(proc=proc))
-    collector.open()
+    collector.open(Given())
     for at in range(5):
         list(collector.collect(at))
     (proc / "net/netstat").write_text(NETSTAT.replace("TCPTimeouts", "Else TCPTimeouts").replace(" 115", " 7 116"))
@@ -182,7 +183,6 @@ def test_a_file_of_which_no_sink_wants_a_metric_is_not_read(proc, monkeypatch, l
     opened, keep = set(), tcp.open_kept
     monkeypatch.setattr(tcp, "open_kept", lambda path: opened.add(path.name) or keep(path))
     collector = NetworkCollector(NetworkCollector.Config(proc=proc))
-    collector.level = level
-    collector.open()
+    collector.open(Given(level=level))
     values = {point.metric.name: point.value for point in collector.collect(9)}
     assert (opened, values["network.tcp.retransmits"]) == (names, 419)

@@ -12,6 +12,7 @@ from chipwatch.collectors import pressure
 from chipwatch.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host import procfs
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
@@ -32,9 +33,9 @@ def proc(tmp_path):
     return tmp_path
 
 
-def opened(proc: Path) -> PressureCollector:
+def opened(proc: Path, level: Level = Level.ALL) -> PressureCollector:
     collector = PressureCollector(PressureCollector.Config(proc=proc))
-    collector.open()
+    collector.open(Given(level=level))
     return collector
 
 
@@ -93,8 +94,7 @@ def test_the_line_full_may_be_missing(proc, clock):
 
 
 def test_level_basic_yields_nothing(proc, clock):
-    collector = opened(proc)
-    collector.level = Level.BASIC
+    collector = opened(proc, Level.BASIC)
     clock[0] += 1
     assert list(collector.collect(at=7)) == []
 
@@ -110,7 +110,7 @@ def test_a_missing_file_does_not_affect_the_others(proc, clock):
 def test_an_old_kernel_is_unavailable(tmp_path):
     collector = PressureCollector(PressureCollector.Config(proc=tmp_path))
     with pytest.raises(Unavailable, match=f"{tmp_path}/pressure.*No such file"):
-        collector.open()
+        collector.open(Given())
     collector.close()
     collector.close()
 
@@ -121,7 +121,7 @@ def test_disabled_statistics_are_unavailable(proc, monkeypatch):
 
     monkeypatch.setattr(procfs, "pread", pread)
     with pytest.raises(Unavailable, match="Operation not supported"):
-        PressureCollector(PressureCollector.Config(proc=proc)).open()
+        PressureCollector(PressureCollector.Config(proc=proc)).open(Given())
 
 
 @pytest.mark.skipif(not os.access("/proc/pressure/cpu", os.R_OK), reason="this kernel keeps no account")

@@ -31,6 +31,7 @@ from chipwatch.collectors.process import (
 )
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.process_tree import MAX_READINGS, ProcTree, PsutilTree, Stat, parse_stat
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
@@ -75,8 +76,7 @@ class Machine:
     def collector(self, pid=10, level=Level.ALL):
         collector = ProcessCollector(ProcessCollector.Config(proc=self.proc, sys=self.proc, pid=pid))
         collector._clock = lambda: self.now
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         return collector
 
 
@@ -487,7 +487,7 @@ def test_an_invalid_stat_line_is_refused(data):
 
 def test_without_a_pid_the_message_says_how_to_give_one():
     with pytest.raises(Unavailable, match="set --pid N, or run `chipwatch -- COMMAND`"):
-        ProcessCollector(ProcessCollector.Config()).open()
+        ProcessCollector(ProcessCollector.Config()).open(Given())
 
 
 def test_the_message_about_a_missing_pid_says_where_it_looked(machine):
@@ -701,7 +701,7 @@ def family():
 @LINUX
 def test_a_real_process_tree_agrees_with_psutil(family):
     collector = ProcessCollector(ProcessCollector.Config(pid=family.pid))
-    collector.open()
+    collector.open(Given())
     points = {point.metric: point.value for point in collector.collect(0)}
 
     root = psutil.Process(family.pid)
@@ -776,7 +776,7 @@ def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):
         pass
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(Unavailable, match=f"no process {ended.pid}"):
-        ProcessCollector(ProcessCollector.Config(pid=ended.pid)).open()
+        ProcessCollector(ProcessCollector.Config(pid=ended.pid)).open(Given())
 
 
 @LINUX

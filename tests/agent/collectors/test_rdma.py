@@ -8,6 +8,7 @@ from tests.doubles import sysfs
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4", "rdma_ionic")
@@ -26,8 +27,7 @@ def rdma(tmp_path, clock):
     def made(*captures, level=Level.ALL, **config):
         sysfs.build(tmp_path / "sys", *captures)
         collector = RdmaCollector(RdmaCollector.Config(proc=tmp_path, sys=tmp_path / "sys", **config), lambda: clock[0])
-        collector.level = level
-        collector.open()
+        collector.open(Given(level=level))
         return collector
 
     return made
@@ -85,13 +85,13 @@ def test_each_driver_has_other_files_for_the_same_traffic(rdma, capture, traffic
 
 def test_every_reading_keeps_the_contract_at_every_level(rdma):
     for level in Level:
-        assert check_collector(rdma(*CAPTURES, level=level), ticks=2)
+        assert check_collector(rdma(*CAPTURES, level=level), ticks=2, given=Given(level=level))
 
 
 def test_the_basic_level_has_few_series_of_each_port_and_reads_no_other_file(rdma, folder):
     collector = rdma("rdma_mlx5", level=Level.BASIC)
     read(collector)
-    names = {point.metric.name for point in check_collector(collector, ticks=1)}
+    names = {point.metric.name for point in check_collector(collector, ticks=1, given=Given(level=Level.BASIC))}
     assert names == {
         "rdma.state", "rdma.rate", "rdma.ports.active", "rdma.sent", "rdma.received", "rdma.errors", "rdma.link.downed",
         "rdma.retransmits",
@@ -132,7 +132,7 @@ def test_firmware_that_counts_no_packets_sent_again_has_the_events_that_cause_on
     collector = rdma("rdma_ionic")
     for name in missing:
         (folder / f"ionic_0/ports/1/hw_counters/tx_rdma_{name}").unlink()
-    collector.open()
+    collector.open(Given())
     assert read(collector)[0]["rdma.retransmits"] == retransmits
 
 
@@ -282,7 +282,7 @@ def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_a
 
 def test_a_host_without_the_fabric_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="no RDMA device in"):
-        RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open()
+        RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open(Given())
 
 
 def test_a_reset_of_the_counters_starts_them_again(rdma, folder):

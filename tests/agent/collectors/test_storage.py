@@ -13,6 +13,7 @@ from tests.doubles.sysfs import write
 from chipwatch.collectors import storage as nfs
 from chipwatch.collectors.storage import StorageCollector
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.mounts import parsed
 
@@ -41,7 +42,7 @@ def storage(tmp_path, clock):
         mounts(tmp_path, *lines)
         paths = {"proc": tmp_path / "proc", "sys": tmp_path / "sys"}
         collector = StorageCollector(StorageCollector.Config(every=0.0, **paths, **config), lambda: clock[0])
-        collector.open()
+        collector.open(Given())
         return collector
 
     return made
@@ -102,7 +103,7 @@ def test_a_real_ext4_with_an_error_turns_read_only_and_one_remounted_by_hand_doe
     try:
         name, key = _loop(point), f"disk.read_only {point}"
         collector = StorageCollector(StorageCollector.Config(every=0.0))
-        collector.open()
+        collector.open(Given())
         before = read(collector)
         subprocess.run(["mount", "-o", "remount,ro", point], check=True)
         assert key not in read(collector)
@@ -155,16 +156,16 @@ def test_targets_of_lustre_are_connected_or_not(storage, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "file", "never_waits"),
+    ("lines", "file", "waits"),
     [
-        ([ROOT], None, True), ([ROOT, NFS], "proc/1/mountstats", False),
-        ([ROOT], "sys/class/nvme/nvme0/state", False), ([ROOT], "proc/fs/lustre/osc/a/import", False),
+        ([ROOT], None, False), ([ROOT, NFS], "proc/1/mountstats", True),
+        ([ROOT], "sys/class/nvme/nvme0/state", True), ([ROOT], "proc/fs/lustre/osc/a/import", True),
     ],
 )  # fmt: skip
-def test_the_clocks_thread_reads_it_unless_a_drive_or_a_server_may_hang(storage, tmp_path, lines, file, never_waits):
+def test_the_clocks_thread_reads_it_unless_a_drive_or_a_server_may_hang(storage, tmp_path, lines, file, waits):
     if file:
         write(tmp_path / file, "")
-    assert storage(*lines).never_waits is never_waits
+    assert storage(*lines).waits() is waits
 
 
 def test_mounts_of_nfs_have_retransmissions_time_outs_and_operations(storage, tmp_path):
@@ -236,7 +237,7 @@ def test_mountstats_that_do_not_return_cost_nfs_only_and_once(tmp_path):
     (tmp_path / "proc/1/mountstats").symlink_to(tmp_path / "mountstats")
     paths = {"proc": tmp_path / "proc", "sys": tmp_path / "sys"}
     collector = StorageCollector(StorageCollector.Config(every=0.0, **paths))
-    collector.open()
+    collector.open(Given())
     points = []
     with pytest.raises(PartlyCollected, match="NFS: mountstats: no answer"):
         points.extend(collector.collect(7))
@@ -258,4 +259,4 @@ def test_the_contract_is_kept_on_this_machine():
 
 def test_a_host_without_storage_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="no disk, NVMe drive, NFS or Lustre"):
-        StorageCollector(StorageCollector.Config(proc=tmp_path, sys=tmp_path)).open()
+        StorageCollector(StorageCollector.Config(proc=tmp_path, sys=tmp_path)).open(Given())

@@ -13,6 +13,7 @@ from chipwatch.collectors.textfile import TextfileCollector
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
@@ -46,7 +47,7 @@ def write(tmp_path):
 def collector(tmp_path):
     def make(**options):
         made = TextfileCollector(TextfileCollector.Config(files=(f"{tmp_path}/*.prom",), **options))
-        made.open()
+        made.open(Given())
         return made
 
     return make
@@ -205,7 +206,7 @@ def test_a_file_whose_name_is_not_utf_8_has_an_age_that_every_sink_can_write(tmp
 
 def test_without_files_it_says_what_to_set():
     with pytest.raises(Unavailable, match=r"set files = "):
-        TextfileCollector(TextfileCollector.Config()).open()
+        TextfileCollector(TextfileCollector.Config()).open(Given())
 
 
 @pytest.mark.parametrize("option", [{"max_files": 0}, {"max_age": 0}, {"max_series": -1}])

@@ -14,7 +14,7 @@ from tests.doubles.nvml.driver import LIBRARY, VARIABLE, CannotBuild, Driver, Lo
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.commands.capture import Mask, plain
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 from chipwatch.host import nvml
 
 SECOND = 10**9
@@ -35,10 +35,9 @@ CARD = {
 
 def points(collector, clock, ticks=2):
     """Return what each tick reads, by name and dimensions."""
-    collector.level = Level.ALL
     if isinstance(collector, NvidiaCollector):
         collector._clock = lambda: clock[0]
-    collector.open()
+    collector.open(Given())
     read = []
     for _ in range(ticks):
         clock[0] += SECOND

@@ -45,7 +45,7 @@ class Well(Base):
         return "3 things"
 
 class Absent(Base):
-    def open(self):
+    def open(self, given):
         raise Unavailable("no /dev/x; load its driver")
 
 class Broken(Base):
@@ -70,7 +70,7 @@ class Quiet(Base):
         return ()
 
 class Slow(Base):
-    def open(self):
+    def open(self, given):
         time.sleep(0.7)
 
 class Hanging(Base):

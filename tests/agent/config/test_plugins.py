@@ -8,8 +8,16 @@ import pytest
 from chipwatch.config import plugins
 
 MODULE = """
-class Thing:
-    pass
+from dataclasses import dataclass
+from chipwatch import Collector, Sink
+
+class Thing(BASE):
+    @dataclass
+    class Config:
+        pass
+
+    def collect(self, at):
+        return ()
 """
 
 
@@ -41,7 +49,7 @@ def test_an_unknown_name_is_refused_with_those_that_are_installed(others):
 
 def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(others):
     assert "thing" not in plugins.installed(plugins.COLLECTORS)
-    others.add("thing", MODULE, collectors=[("thing", "Thing")])
+    others.add("thing", MODULE.replace("BASE", "Collector"), collectors=[("thing", "Thing")])
     assert plugins.load(plugins.COLLECTORS, "thing").__module__ == "thing"
 
 

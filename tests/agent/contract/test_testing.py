@@ -29,7 +29,7 @@ class Good(Collector):
     def __init__(self):
         self.calls: list[str] = []
 
-    def open(self):
+    def open(self, given):
         self.calls.append("open")
 
     def points(self, at):
@@ -62,7 +62,7 @@ def test_a_good_collector_passes_and_is_used_as_the_frame_would():
 
 
 def test_missing_hardware_is_reported():
-    def nothing(self):
+    def nothing(self, given):
         raise Unavailable("no /dev/x")
 
     collector = bad(open=nothing)
@@ -263,8 +263,9 @@ def test_a_sink_that_breaks_the_contract_is_reported(sink, sentence):
 
 
 def test_a_sink_without_limits_is_reported():
-    class Unlimited:
-        pass
+    class Unlimited(Sink):
+        def write(self, batch):
+            return ()
 
     with pytest.raises(AssertionError, match="limits is None: set limits = Limits"):
         check_sink(Unlimited(), BATCH)

@@ -12,6 +12,7 @@ from chipwatch.collectors.disk import DiskCollector
 from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 from chipwatch.host import procfs
 from chipwatch.host.procfs import KeptFile, boot_time, count
 
@@ -73,8 +74,7 @@ def test_a_file_that_is_not_as_linux_writes_it_is_an_os_error_that_names_it(tmp_
     (tmp_path / "loadavg").write_text("0.1 0.2 0.3 1/2 3\n")
     paths = {"paths": ("/",), "sys": tmp_path / "none"} if collector is DiskCollector else {}
     reading = collector(collector.Config(proc=tmp_path, **paths))
-    reading.level = Level.ALL
-    reading.open()
+    reading.open(Given(level=Level.ALL))
     (tmp_path / name).write_bytes(content)
     told = []
     try:

@@ -15,6 +15,7 @@ from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import CommandError
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.contract.testing import MemorySink
 from chipwatch.naming import rename
@@ -65,8 +66,7 @@ class Brief(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=0)
 
 class Scraped(Brief):
-    def status(self):
-        return ""
+    limits = Limits(max_points=100, durable=False, window=0, flush=0, scraped=True)
 
 class Rare(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=86400)
@@ -81,11 +81,6 @@ class Placed(Brief):
             raise ValueError("no place")
         return {"place": self.config.place} if self.config.place else {}
 
-class Hidden(Brief):
-    @property
-    def destination(self):
-        raise KeyError("no")
-
 class Leaving(Brief):
     def write(self, batch):
         raise SinkClosed("enough")
@@ -94,13 +89,14 @@ COLLECTOR = """
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import gauge, Level
+from chipwatch.contract.plugin import Needs
 
 LOAD = gauge("x.load", "1", "The load.")
 DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)
 
 class Load(Collector):
     metrics = (LOAD, DETAIL)
-    level = Level.ALL
+    needs = Needs(level=True)
 
     @dataclass(frozen=True)
     class Config:
@@ -120,7 +116,7 @@ def installed(others):
     """Sinks and a collector of somebody else's."""
     others.add(
         "their_sinks", SINKS,
-        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("hidden", "Hidden"), ("rare", "Rare"), ("placed", "Placed"),
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("rare", "Rare"), ("placed", "Placed"),
                ("scraped", "Scraped")],
     )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
@@ -240,18 +236,6 @@ def test_sinks_are_built_as_configured(installed):
     assert made["kept"].config.size == 3
 
 
-def test_a_sink_that_is_left_out_ends_the_start_only_where_it_is_the_only_one(installed, caplog):
-    tables = {"a": {"type": "hidden"}, "b": {"type": "brief"}}
-    for names in (["a", "b"], ["b", "a"]):
-        assert [*build_sinks(config(sinks=tables, sink=names))] == ["b"]
-        assert [record.getMessage() for record in caplog.records] == [
-            "sinks.a: it is left out, since destination fails: KeyError: 'no'"
-        ]
-        caplog.clear()
-    with pytest.raises(ConfigError, match=r"sinks\.a: it is left out"):
-        build_sinks(config(sinks=tables, sink=["a"]))
-
-
 def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_path):
     tables = {"a": {"type": "kept", "size": 3}, "b": {"type": "kept", "size": 4}}
     made = config(sinks=tables, sink=["a", "b"], spool=str(tmp_path))
@@ -297,7 +281,7 @@ def test_the_level_is_the_highest_that_any_sink_wants(installed):
 def test_samplers_collect_at_that_level(installed):
     made = config(sink=["brief"], level="detailed")
     (sampler,), _ = build_sources(build_collectors(dataclasses.replace(made, collector=("load",))), {}, made)
-    assert (sampler.name, sampler.collector.level) == ("load", Level.DETAILED)
+    assert (sampler.name, sampler._given.level) == ("load", Level.DETAILED)
 
 
 # -- where spools live ------------------------------------------------------------------------------------------------
@@ -390,13 +374,15 @@ class Quiet(Collector):
     """Events are counted, and there are none until `count` says so."""
 
     metrics = (EVENTS,)
-    events = frozenset({EVENTS.name})
-    zeros = True
+    needs = Needs(events=[EVENTS.name])
     count = 0
+
+    def open(self, given):
+        self.given = given
 
     def collect(self, at):
         for kind in "ab":
-            if self.zeros or self.count:
+            if self.given.zeros or self.count:
                 yield EVENTS.point(at, self.count, Dimensions(kind=kind), start_time=1)
 
 
@@ -415,7 +401,7 @@ def test_events_are_points_before_the_first_one_only_where_a_sink_needs_them(sta
     monkeypatch.setattr(build, "build_collectors", lambda *_: {"quiet": quiet})
     ran = start(sink=[*sent], sinks=options, level="basic")
     ran.pipeline.tick()
-    assert quiet.zeros == any(sent.values())
+    assert quiet.given.zeros == any(sent.values())
     quiet.count = 1
     ran.pipeline.tick()
     until(lambda: all(len([p for p in ran.sink(name).points if p.value]) == 2 for name in sent))
@@ -561,7 +547,8 @@ class Plain(Sink):
 
 
 class Spaced(Plain):
-    limits = Limits(max_points=3, spacing=10.0, window=60.0, hints=("hostname", "region"))
+    needs = Needs(words=("hostname", "region"))
+    limits = Limits(max_points=3, spacing=10.0, window=60.0)
 
 
 @pytest.mark.parametrize(

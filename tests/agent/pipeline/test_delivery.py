@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected
 from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
@@ -283,6 +284,8 @@ def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(
 def test_what_a_sink_chooses_for_its_points_is_saved_before_they_are_written(start, tmp_path):
     class Chooses(Sink):
         """Chooses something for its points, and fails once."""
+
+        needs = Needs(state=True)
 
         def prepare(self, points):
             self.chosen = ids(points)
@@ -962,6 +965,8 @@ def test_a_thread_that_ended_is_logged(caplog):
 @pytest.mark.parametrize("method", ["open", "write", "saved", "close"])
 def test_a_plugin_that_wants_to_end_the_program_ends_nothing(start, method):
     class Exiting(Sink):
+        needs = Needs(state=True)
+
         def saved(self):
             return None
 
@@ -1035,6 +1040,8 @@ def test_a_sink_that_fails_to_close_is_logged_and_ends(start, caplog):
 
 class Mindful(Sink):
     """Counts what it sent, over restarts."""
+
+    needs = Needs(state=True)
 
     def __init__(self, *failures, **limits):
         super().__init__(*failures, **limits)
@@ -1152,6 +1159,8 @@ def test_internal_dimensions_of_a_sink_are_not_logged(start, caplog):
 
 def test_a_sink_that_cannot_save_its_state_is_logged_and_goes_on(start, caplog):
     class Broken(Sink):
+        needs = Needs(state=True)
+
         def restore(self, saved):
             pass
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.clock import Pipeline
@@ -24,7 +25,7 @@ class Sum(Processor):
 
     metrics = (DERIVED,)
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         yield DERIVED.point(at, sum(point.value for point in tick), Dimensions(of=str(len(tick))))
 
 
@@ -36,7 +37,7 @@ class Calls(Processor):
     def __init__(self, do):
         self.do = do
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         return self.do(tick, at)
 
 
@@ -128,20 +129,13 @@ def test_a_trouble_that_is_over_is_not_shown():
     assert derivation.trouble is None
 
 
-class One:
+class One(Collector):
     """A collector of one reading."""
 
     metrics = (READ,)
 
-    def open(self): ...
-
-    def identity(self):
-        return {}
-
     def collect(self, at):
         yield READ.point(at, 4.0)
-
-    def close(self): ...
 
 
 def test_the_clock_runs_processors_between_the_collectors_and_the_routes():

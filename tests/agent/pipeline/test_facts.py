@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import pytest
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
-from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceActivity, DeviceFacts, DeviceProcess, MachineIdentity, Unlisted
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
-from chipwatch.pipeline import sampler as sampler_module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.facts import MOST_FACTS
@@ -24,43 +25,48 @@ class Devices(Collector):
     """A collector of accelerators that lists processes."""
 
     metrics = (METRIC,)
+    knows = (Device, DeviceActivity, DeviceProcess)
 
-    def __init__(self, processes=(), fails=False):
-        self.listed, self.fails, self.asked = processes, fails, 0
-
-    def open(self):
-        pass
+    def __init__(self, processes=(), fails=False, odd=()):
+        self.listed, self.fails, self.odd, self.asked = processes, fails, odd, 0
 
     def collect(self, at):
         yield METRIC.point(at, 1.0)
 
-    def processes(self):
+    def facts(self):
         self.asked += 1
         if self.fails:
             raise OSError("the driver is gone")
-        return (DeviceProcess(GPU, pid) for pid in self.listed)
-
-    def devices(self):
-        return [Device(GPU, ids=("0",))]
-
-    def activity(self):
-        return [DeviceActivity(GPU, 0.5)]
+        yield Device(GPU, ids=("0",))
+        yield DeviceActivity(GPU, 0.5)
+        yield from self.odd
+        yield from (DeviceProcess(GPU, pid) for pid in self.listed)
 
 
-class Follower(Devices):
+class Followed(NamedTuple):
+    """The pids that a follower got."""
+
+    pids: tuple[int, ...]
+
+
+class Follower(Collector):
     """A collector that reads about the pids of the others."""
 
-    def follow(self, pids):
+    metrics = (METRIC,)
+    needs = Needs(pids=True)
+    knows = (Followed,)
+
+    def __init__(self, pids=()):
+        self.listed = list(pids)
+
+    def follow(self, pids, idle):
         self.listed = sorted(pids)
 
-    def processes(self):
-        return None
-
-    def activity(self):
-        return ()
+    def collect(self, at):
+        yield METRIC.point(at, 1.0)
 
     def facts(self):
-        return [tuple(self.listed)]
+        return [Followed(tuple(self.listed))]
 
 
 class Plain(Collector):
@@ -75,20 +81,21 @@ class Plain(Collector):
 class Wants(Processor):
     """Keeps the facts of each tick."""
 
-    facts = ()
+    needs = Needs(facts=True)
 
     def __init__(self):
         self.seen = []
 
-    def derive(self, tick, at):
-        self.seen.append([*self.facts])
+    def derive(self, tick, at, facts):
+        self.seen.append([*facts])
         return ()
 
 
 class WantsNone(Processor):
     """Needs no facts."""
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
+        assert facts == ()
         return ()
 
 
@@ -122,7 +129,7 @@ def test_a_processor_that_needs_facts_gets_the_facts_of_this_tick(gather):
 def test_a_follower_gets_the_pids_that_the_others_listed_in_the_same_tick(gather):
     wants = Wants()
     points = gather([Follower(), Devices([12, 11]), Devices([13])], wants)
-    assert (11, 12, 13) in wants.seen[0]
+    assert Followed((11, 12, 13)) in wants.seen[0]
     assert len(points) == 3
 
 
@@ -177,34 +184,27 @@ def test_an_endless_list_of_processes_is_cut(gather):
 @pytest.mark.parametrize(
     "odd",
     [
-        {"activity": [DeviceActivity(GPU, "all")]},
-        {"activity": [DeviceActivity(GPU, throttled=None)]},
-        {"activity": [5]},
-        {"processes": [DeviceProcess(None, 5)]},
-        {"processes": [DeviceProcess(GPU, "5")]},
-        {"devices": [Device({"gpu": "0"})]},
+        DeviceActivity(GPU, "all"),
+        DeviceActivity(GPU, throttled=None),
+        5,
+        Followed((1,)),
+        MachineIdentity({}),
+        DeviceProcess(None, 5),
+        DeviceProcess(GPU, "5"),
+        Device({"gpu": "0"}),
     ],
 )
 def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(gather, caplog, odd):
-    broken, wants = Devices([3]), Wants()
-    for method, facts in odd.items():
-        setattr(broken, method, lambda facts=facts: facts)
+    broken, wants = Devices([3], odd=[odd]), Wants()
     points = gather([broken, Devices([10]), Follower()], wants)
     assert len(points) == 3
-    assert (10,) in wants.seen[0]
-    assert [fact.source for fact in wants.seen[0] if isinstance(fact, DeviceFacts)] == ["c1", "c2"]
-    assert "collector c0: cannot tell its facts: expected Device" in caplog.text
+    assert Followed((10,)) in wants.seen[0]
+    assert [fact.source for fact in wants.seen[0] if isinstance(fact, DeviceFacts)] == ["c1"]
+    assert "collector c0: cannot tell its facts: expected one of" in caplog.text
 
 
-def test_whether_a_collector_has_facts_is_asked_once(monkeypatch):
-    asked = []
-    samplers = [Sampler(f"c{n}", one, Level.ALL) for n, one in enumerate((Devices([1]), Plain(), Follower()))]
-
-    def counting(thing, kind):
-        asked.extend([kind] if getattr(kind, "_is_protocol", False) else [])
-        return isinstance(thing, kind)
-
-    monkeypatch.setattr(sampler_module, "isinstance", counting, raising=False)
-    for sampler in samplers:
-        sampler.knowledge.read()
-    assert asked == []
+def test_a_driver_that_cannot_list_processes_now_says_so_and_its_devices_are_known(gather):
+    wants = Wants()
+    gather([Devices(odd=[Unlisted("no right")])], wants)
+    ((facts,),) = wants.seen
+    assert (facts.processes, facts.names) == (None, {"0": GPU})

@@ -15,7 +15,8 @@ import pytest
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.extensions import Device, DeviceActivity
+from chipwatch.contract.facts import Device, DeviceActivity
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.testing import Clock
 from chipwatch.pipeline import clock
@@ -35,12 +36,15 @@ class Files(Collector):
     metrics = (NUMBER,)
 
     def __init__(self, name, do=lambda number: None, *, marked=False, absent=0):
-        self.name, self.do, self.never_waits, self.absent = name, do, marked, absent
+        self.name, self.do, self.marked, self.absent = name, do, marked, absent
         self.dims, self.readings = Dimensions(of=name), 0
         self.threads: list[threading.Thread] = []
         self.closed_on: list[threading.Thread] = []
 
-    def open(self):
+    def waits(self):
+        return not self.marked
+
+    def open(self, given):
         if self.absent:
             self.absent -= 1
             raise Unavailable("not yet")
@@ -301,16 +305,10 @@ def test_each_is_closed_once_also_what_hung_and_returned(build, gate, until):
     assert several[1].closed_on == [several[1].threads[-1]]
 
 
-@pytest.mark.parametrize("marker", [1, "yes", None, property(lambda self: 1 / 0)])
-def test_a_marker_that_is_not_true_means_a_separate_thread(build, marker):
-    class Odd(Files):
-        never_waits = marker
-
-        def __init__(self):
-            self.name, self.do, self.absent, self.readings, self.threads = "odd", lambda _: None, 0, 0, []
-            self.dims, self.closed_on = Dimensions(of="odd"), []
-
-    odd = Odd()
+@pytest.mark.parametrize("answer", [lambda: 0, lambda: "", lambda: None, lambda: 1 / 0, 0.0])
+def test_an_answer_that_is_not_false_means_a_separate_thread(build, answer):
+    odd = Files("odd")
+    odd.waits = answer
     assert read(build(odd, Files("a")), 1)[0].keys() == {"odd", "a"}
     assert names_of_threads(odd) == {"collect-odd"}
 
@@ -332,46 +330,48 @@ def test_where_no_thread_can_be_started_it_is_tried_again_in_the_next_tick(build
 class Follower(Files):
     """Takes the pids that others list."""
 
+    needs = Needs(pids=True)
+
     def __init__(self):
         super().__init__("follower")
         self.followed = []
 
-    def follow(self, pids):
+    def follow(self, pids, idle):
         self.followed.append([*pids])
 
 
 class Devices(Files):
     """A driver with one device."""
 
-    def activity(self):
-        return [DeviceActivity(self.dims, 0.5)]
+    knows = (Device, DeviceActivity)
 
-    def devices(self):
-        return [Device(self.dims)]
+    def facts(self):
+        return [DeviceActivity(self.dims, 0.5), Device(self.dims)]
 
 
 class Wants(Processor):
     """Counts its calls and keeps the facts."""
 
-    facts = ()
-    metrics = ()
+    needs = Needs(facts=True, state=True)
 
-    def __init__(self, *, needs_devices):
-        self.needs_devices, self.calls, self.saves = needs_devices, 0, 0
+    def __init__(self):
+        self.calls, self.saves = 0, 0
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         self.calls += 1
         return ()
 
     def saved(self):
         self.saves += 1
 
-    def restore(self, saved): ...
+
+class NeedsOne(Wants):
+    needs = Needs(facts=True, state=True, devices=Level.ALL)
 
 
 @pytest.mark.parametrize("absent", [0, 2, 1000])
 def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_needs_one_is_not_called(build, absent):
-    follower, wants, always = Follower(), Wants(needs_devices=True), Wants(needs_devices=False)
+    follower, wants, always = Follower(), NeedsOne(), Wants()
     derivations = [Derivation("wants", wants, Level.ALL), Derivation("always", always, Level.ALL)]
     derivations[0].keep = lambda saved: None
     gpu = Devices("gpu", absent=absent)
@@ -387,11 +387,13 @@ def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_
         assert not any(thread.name == "derive-wants" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("needs", [False, True])
-def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_thread(build, until, needs):
-    follower, gpu = Follower(), Devices("gpu", absent=1000)
-    follower.needs_devices = needs
-    wants = [Derivation("wants", Wants(needs_devices=True), Level.ALL)]
+@pytest.mark.parametrize(("level", "needs"), [(None, False), (Level.BASIC, False), (Level.ALL, True)])
+def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_thread(build, until, level, needs):
+    class Sleeper(Follower):
+        needs = Needs(pids=True, devices=level)
+
+    follower, gpu = Sleeper(), Devices("gpu", absent=1000)
+    wants = [Derivation("wants", NeedsOne(), Level.ALL)]
     pipeline = build(gpu, Files("a"), follower, derivations=wants, retry=3600.0)
     for at in range(1, 5):
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at == 1 or not needs else {"a"})

@@ -9,6 +9,8 @@ import pytest
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level, gauge
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.facts import MachineIdentity
+from chipwatch.contract.plugin import Needs
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.validation import MOST_POINTS
 
@@ -22,7 +24,8 @@ class Scripted(Collector):
     """Follows a script: each reading takes its next step; the last step repeats."""
 
     metrics = (LOAD, DETAIL, EVERY)
-    level = Level.ALL
+    needs = Needs(level=True)
+    knows = (MachineIdentity,)
 
     def __init__(self, *steps, opening=()):
         self.steps, self.opening = list(steps), list(opening)
@@ -33,8 +36,9 @@ class Scripted(Collector):
         self.calls.append(call)
         self.threads.append(threading.current_thread())
 
-    def open(self):
+    def open(self, given):
         self._note("open")
+        self.given = given
         if self.opening and (problem := self.opening.pop(0)):
             raise problem
 
@@ -55,8 +59,8 @@ class Scripted(Collector):
 
     identify = staticmethod(dict)
 
-    def identity(self):
-        return self.identify()
+    def facts(self):
+        return [MachineIdentity(self.identify())]
 
 
 class Bench:
@@ -124,7 +128,7 @@ def test_every_call_comes_on_one_and_the_same_daemon_thread(bench):
 
 
 def test_the_collector_learns_its_level_before_it_is_opened(bench):
-    assert bench(1, level=Level.DETAILED).collector.level is Level.DETAILED
+    assert bench(1, level=Level.DETAILED).sampler._given.level is Level.DETAILED
 
 
 @pytest.mark.parametrize(
@@ -155,8 +159,7 @@ class Detailed(Collector):
 
 
 class Telling(Detailed):
-    def identity(self):
-        return {}
+    knows = (MachineIdentity,)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,7 @@ def test_a_collector_whose_thread_has_started_may_still_say_that_it_never_waits(
     b.sampler.start()
     started = [thread for thread in threading.enumerate() if thread.name == "collect-x"]
     assert started
-    b.collector.never_waits = True
+    b.collector.waits = lambda: False
     assert b.read() == [("x.load", 1)]
     assert {*b.collector.threads} == {threading.main_thread()}
     until(lambda: not any(thread.is_alive() for thread in started))
@@ -449,7 +452,7 @@ def test_a_reading_without_an_end_is_cut_and_logged(bench, caplog):
 
 
 @pytest.mark.parametrize("words", [None, 7, ["instance_id"], Wordless()])
-def test_an_identity_that_cannot_be_determined_costs_a_reading_and_the_points_stand(bench, caplog, words):
+def test_an_identity_that_cannot_be_determined_costs_only_the_facts(bench, caplog, words):
     def identity():
         if isinstance(words, Exception):
             raise words
@@ -458,7 +461,7 @@ def test_an_identity_that_cannot_be_determined_costs_a_reading_and_the_points_st
     b = bench(1, learn=lambda reported: reported.items())
     b.collector.identify = identity
     assert b.read() == [("x.load", 1)]
-    assert (b.sampler.ok, b.sampler.counts["failed"]) == (False, 1)
+    assert (b.sampler.ok, b.sampler.counts["failed"]) == (True, 0)
     assert len(logged(caplog, logging.ERROR)) == 1
     assert b.read() == [("x.load", 1)]
 

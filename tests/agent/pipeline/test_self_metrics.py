@@ -8,6 +8,7 @@ import pytest
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, gauge
 from chipwatch.contract.errors import PartlyCollected, Retryable, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import MemorySink, check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
@@ -38,7 +39,7 @@ class Plain(Collector):
 
 
 class Absent(Plain):
-    def open(self):
+    def open(self, given):
         raise Unavailable("not here")
 
 
@@ -260,13 +261,13 @@ def test_what_fails_has_points_from_the_first_failure_on_unless_a_sink_needs_zer
 
     def events(at):
         points = window.add([*parts.own.collect(at)], at)
-        return {p.metric.name: (p.value, p.increase) for p in points if p.metric.name in parts.own.events}
+        return {p.metric.name: (p.value, p.increase) for p in points if p.metric.name in parts.own.needs.events}
 
-    parts.own.zeros = False
+    parts.own.open(Given(zeros=False))
     assert events(BORN + S) == {"agent.collector.not_finite": (1, 1)}
     sampler.counts["failed"] = 2
     assert events(BORN + 2 * S) == {"agent.collector.not_finite": (1, 0), "agent.collector.failed": (2, 2)}
-    parts.own.zeros = True
+    parts.own.open(Given())
     assert [len(events(BORN + n * S)) for n in range(3, 7)] == [9, 2, 2, 2]  # all of them now and then
 
 
@@ -277,7 +278,7 @@ def test_the_first_failure_of_an_agent_that_is_hours_old_is_an_increase(parts, b
     route = parts.route("memory")
     parts.watch()
     window, seconds, done = Window(60, born=BORN, increases=True), 0, {}
-    parts.own.zeros = False
+    parts.own.open(Given(zeros=False))
     for seconds in range(0, 3 * 3600, 60):
         window.add([*parts.own.collect(BORN + seconds * S)], BORN + seconds * S)
     seconds -= back  # the clock is set back

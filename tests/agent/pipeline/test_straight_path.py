@@ -12,6 +12,7 @@ import pytest
 
 import chipwatch
 import chipwatch_sinks
+from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
@@ -29,27 +30,22 @@ GPUS = [Dimensions(gpu=str(n)) for n in range(3)]
 FOLDERS = tuple(str(Path(package.__path__[0])) for package in (chipwatch, chipwatch_sinks))
 
 
-class Probe:
+class Probe(Collector):
     """Yields a gauge and a counter for each GPU, as from the kernel's files; both change with each reading."""
 
     metrics = (HEAT, EVENTS)
-    never_waits = True
 
     def __init__(self):
         self.readings = 0
 
-    def open(self): ...
+    def waits(self):
+        return False
 
     def collect(self, at):
         self.readings += 1
         for dims in GPUS:
             yield HEAT.point(at, 50.5 + self.readings, dims)
             yield EVENTS.point(at, 10.0 * self.readings, dims, start_time=1)
-
-    def describe(self):
-        return ""
-
-    def close(self): ...
 
 
 class Client:

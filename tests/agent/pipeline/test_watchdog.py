@@ -25,10 +25,12 @@ class KernelFile(Collector):
     """Reads a file of the kernel, which does not answer while the gate is shut."""
 
     metrics = (LOAD,)
-    never_waits = True
 
     def __init__(self, gate):
         self.gate = gate
+
+    def waits(self):
+        return False
 
     def collect(self, at):
         self.gate.wait(LONG)

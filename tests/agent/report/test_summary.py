@@ -17,7 +17,7 @@ from chipwatch.collectors.nvidia.metrics import INSTANCE, MIG, MODEL, shaped
 from chipwatch.collectors.nvidia.metrics import WHOLE as GPU
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.host.wrapped import WrappedCommand
 from chipwatch.processors.jobs.metrics import BUSY as WORK

@@ -8,6 +8,7 @@ import stat
 import pytest
 
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.runtime.life import keep_state
@@ -16,10 +17,12 @@ from chipwatch.runtime.life import keep_state
 class Keeps(Processor):
     """Keeps a fixed state."""
 
+    needs = Needs(state=True)
+
     def __init__(self, kept=b"new"):
         self.kept = kept
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         return ()
 
     def saved(self):
@@ -63,7 +66,7 @@ def test_why_it_is_not_saved_is_logged_once(tmp_path, caplog):
 
 def test_it_is_saved_before_the_points_of_a_tick_are_sent(tmp_path):
     class Counts(Keeps):
-        def derive(self, tick, at):
+        def derive(self, tick, at, facts):
             self.kept = b"%d" % at
             return ()
 
@@ -88,10 +91,9 @@ def test_a_state_that_cannot_be_replaced_goes_since_it_is_older_than_what_was_se
 
 
 def test_records_are_added_in_the_folder(tmp_path):
-    processor = Keeps()
-    processor.append = None
-    keep_state(tmp_path, [derivation(processor)])
-    processor.append([{"job": "41337"}])
+    kept = derivation(Keeps())
+    keep_state(tmp_path, [kept])
+    kept.append([{"job": "41337"}])
     assert (tmp_path / "ended-jobs.jsonl").read_text() == '{"job":"41337"}\n'
 
 

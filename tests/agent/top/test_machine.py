@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top import terminal
 from chipwatch.top.canvas import keys

@@ -25,7 +25,6 @@ import threading
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.extensions import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Hanging(Collector):
     @dataclass(frozen=True)
@@ -42,14 +41,15 @@ WRONG = """
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.extensions import Device
+from chipwatch.contract.facts import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Wrong(Collector):
     @dataclass(frozen=True)
     class Config: pass
     metrics = (METRIC,)
     def __init__(self, config): pass
-    def devices(self): return [Device(Dimensions(gpu="7"), 5)]
+    knows = (Device,)
+    def facts(self): return [Device(Dimensions(gpu="7"), 5)]
     def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
 """
 
@@ -459,7 +459,7 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
 MALFORMED = """
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess
 from chipwatch.contract.datapoint import Dimensions
 
 class Wrong(Collector):
@@ -472,7 +472,9 @@ class Wrong(Collector):
     def __init__(self, config):
         pass
 
-    def processes(self):
+    knows = (DeviceProcess,)
+
+    def facts(self):
         return [DeviceProcess(Dimensions(gpu="0"), "no number")]
 
     def collect(self, at):
@@ -494,7 +496,7 @@ class Odd(Processor):
     def __init__(self, config):
         pass
 
-    def derive(self, tick, at):
+    def derive(self, tick, at, facts):
         return ()
 
     def answer(self):

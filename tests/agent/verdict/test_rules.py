@@ -10,6 +10,7 @@ import pytest
 
 from chipwatch.commands import verdict as report
 from chipwatch.config import plugins
+from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, counter, gauge
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.verdict import expect, rules
@@ -44,7 +45,7 @@ def declared():
 
 def always():
     names = plugins.installed(plugins.COLLECTORS)
-    return frozenset().union(*(getattr(plugins.load(plugins.COLLECTORS, name), "always", ()) for name in names))
+    return frozenset().union(*(plugins.load(plugins.COLLECTORS, name).needs.always for name in names))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
@@ -209,9 +210,11 @@ def test_a_rate_that_cannot_be_read_beside_the_state_says_nothing_of_now():
 
 
 def test_an_agent_that_has_stopped_to_read_knows_nothing():
-    class Nvidia:
+    class Nvidia(Collector):
         metrics = (STATE,)
-        evidence = dict
+
+        def collect(self, at):
+            return ()
 
     sampler = Sampler("nvidia", Nvidia(), Level.BASIC)
     sampler.ok = True

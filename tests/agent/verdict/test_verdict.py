@@ -331,7 +331,7 @@ class Ends(Collector):
     @dataclass(frozen=True)
     class Config: pass
     def __init__(self, config): pass
-    def open(self):
+    def open(self, given):
         {}
     def collect(self, at): return ()
 """
@@ -382,7 +382,7 @@ def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder
             @dataclass(frozen=True)
             class Config: pass
             def __init__(self, config): pass
-            def open(self):
+            def open(self, given):
                 child = os.fork()
                 if not child:
                     time.sleep(120)
@@ -470,7 +470,7 @@ def test_where_there_is_no_time_for_a_second_reading_it_says_so(left, readings):
         metrics = (gauge("gpu.fault", "1", "Faults.", dims=("gpu", "fault")),)
         times = ()
 
-        def open(self):
+        def open(self, given):
             pass
 
         def collect(self, at):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from chipwatch.advisor.advisors import advisor_of, asked
+from chipwatch.advisor.advisors import advisor_class, advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
 from chipwatch.advisor.dashboard.options import BoardOptions
@@ -16,7 +16,7 @@ from chipwatch.config import plugins
 from chipwatch.config.convert import nearest
 from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
-from chipwatch.contract.advice import Board, Chart, DrawsBoards, WritesRecords
+from chipwatch.contract.advice import Board, Chart
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of
 
@@ -39,18 +39,18 @@ def make(config: Config, options: BoardOptions) -> Documents:
     fit = [name for name in config.sink if sink_type(name, config) == cloud]
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
-    if not isinstance(advisor, DrawsBoards):
+    if advisor is None or advisor.board is None:
         raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(drawn_by_all())}")
     sent = find(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
         drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]
         with asked(name):
-            if options.records and isinstance(advisor, WritesRecords):
-                folded = [chart for chart in drawn if chart.fold]
-                return Documents("\n".join(advisor.records(folded, scope)), sent.notes)
             if options.records:
-                raise ConfigError(f"--records: {given} does not record the results of queries")
+                records = advisor.records([chart for chart in drawn if chart.fold], scope)
+                if records is None:
+                    raise ConfigError(f"--records: {given} does not record the results of queries")
+                return Documents("\n".join(records), sent.notes)
             return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
     if wanted and not re.search(r"://|\$", options.runbooks):
@@ -79,7 +79,7 @@ def drawn_by_all() -> list[str]:
 
 def _boards() -> Iterator[tuple[str, Board]]:
     for name in plugins.installed(plugins.ADVISORS):
-        if board := getattr(plugins.load(plugins.ADVISORS, name), "board", None):
+        if board := advisor_class(name).board:
             yield name, board
 
 

@@ -63,7 +63,7 @@ def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = Fa
 def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
     """Yield the points of machines, points of jobs also with the dimension that only one scheduler has."""
     processors = build_processors(config).values()
-    keys = ((metric, getattr(processor, "job_dims", ())) for processor in processors for metric in processor.metrics)
+    keys = ((metric, processor.job_dims()) for processor in processors for metric in processor.metrics)
     more = {metric.name: dict.fromkeys(own, UNKNOWN) for metric, own in keys}
     for point in chain(*assumed(config, options.devices).values()):
         of_job = point

@@ -17,9 +17,8 @@ from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import sink_options
 from chipwatch.config.options import Config, LevelName
-from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, MeasuresBytes, Quota, Tariff, Terms
+from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.contract.extensions import IsSized
 from chipwatch.contract.sink import Sink
 from chipwatch.identity.names import PER_HOST
 from chipwatch.naming import rename
@@ -205,7 +204,7 @@ class _Planner:
         quotas: list[Quota] = []
         if advisor:
             with asked(self._name):
-                if isinstance(advisor, MeasuresBytes) and advisor.measure(()) is not None:
+                if advisor.measure(()) is not None:
                     size = advisor.measure(self._windowed(wanted, c)) or 0
                     load = load._replace(bytes=hosts * size * MONTH / c.step)
                 bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
@@ -230,7 +229,7 @@ class _Planner:
         """Return the requests of one host at each flush."""
         limits = self._sink.limits
         series, windows, most = self._admitted(wanted), c.period / c.step, limits.max_points
-        if series and limits.max_bytes is not None and isinstance(self._sink, IsSized):
+        if series and limits.max_bytes is not None:
             points = self._windowed(wanted[:MAX_SIZED], c)
             size = sum(self._sink.size(point) for point in points) / max(1, len(points))
             most = max(1, min(most, int(limits.max_bytes / size))) if size else most

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
+from chipwatch.contract.plugin import Given
 from chipwatch.host.drm import SECOND, CardCollector, CardReadings, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.procfs import close_all
@@ -71,8 +72,8 @@ class AmdCollector(CardCollector[AmdCard]):
         self._modes: list[tuple[str, str]] = []
         self._answer: CardReadings | None = None
 
-    def open(self) -> None:
-        super().open()
+    def open(self, given: Given) -> None:
+        super().open(given)
         config = self._config
         if not self._cards:
             self._find_tool()
@@ -86,33 +87,33 @@ class AmdCollector(CardCollector[AmdCard]):
         return find(self._config.sys)
 
     def make_card(self, index: str, folder: Path) -> AmdCard:
-        return AmdCard(index, folder, self.level)
+        return AmdCard(index, folder, self._level)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         return self._from_tool(at) if self._tool else super().collect(at)
 
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes that compute on the cards, by KFD; None without it."""
+    def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
+        """Return the processes that compute on the cards, by KFD."""
         sys = self._config.sys
-        if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
-            return None
+        if not (sys / "class/kfd/kfd/proc").is_dir():
+            return [Unlisted("the kernel has no KFD")]
         from chipwatch.collectors.amd.share import computing, occupied
 
         self._find_nodes()
         sizes_at = computing(sys, self._nodes)
-        listed = []
+        listed: list[DeviceProcess | Unlisted] = []
         for node, dims in self._parts():
             sizes = {pid: size for pid, size in sizes_at.get(node, {}).items() if size}
             units = occupied(sys, self._nodes, node, sizes) if len(sizes) > 1 else {}
             listed += [DeviceProcess(dims, pid, size, None, units.get(pid)) for pid, size in sizes.items()]
         return listed
 
-    def devices(self) -> Iterable[Device]:
-        """Return the cards, and the partitions that the kernel has made devices of."""
+    def facts(self) -> Iterator[Device | DeviceProcess | Unlisted]:
+        """Yield also the partitions that the kernel has made devices of."""
+        yield from super().facts()
         if any(card.chip.is_divided for card in self._cards.values()):
             self._find_nodes()
-        parts = [Device(dims, ids=(node.name,)) for node, dims in self._parts() if node.name.startswith(PARTITION)]
-        return [*super().devices(), *parts]
+        yield from (Device(dims, ids=(node.name,)) for node, dims in self._parts() if node.name.startswith(PARTITION))
 
     def _find_nodes(self) -> None:
         """Find KFD's devices once, and again when a card has another mode."""
@@ -187,4 +188,4 @@ class AmdCollector(CardCollector[AmdCard]):
             raise PartlyCollected([str(error)]) from None
         for index, readings in (answer or {}).items():
             points = self._points.setdefault(index, GpuPoints(Dimensions(gpu=index)))
-            yield from (point for point in points.make(at, readings) if point.metric.level <= self.level)
+            yield from (point for point in points.make(at, readings) if point.metric.level <= self._level)

@@ -19,6 +19,7 @@ from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, M
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.gpu_metrics import MEMORY_USED, UNIFIED
 from chipwatch.host.supervised_process import find_program
 
@@ -48,7 +49,7 @@ class AppleCollector(Collector):
         self._config, self._clock, self._reader = config, clock, reader
         self._source: Macmon | HardwareReader | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")

@@ -10,7 +10,8 @@ from typing import Literal
 
 from chipwatch.collectors.intel.card import INTEL, IntelCard, parse_client
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess, Unlisted
+from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardCollector, CardTool, DrmClient, TreeClients, busy_shares, cards, clients
 from chipwatch.host.open_devices import OpenDevices
@@ -60,7 +61,7 @@ class IntelCollector(CardCollector[IntelCard]):
         self._clients: tuple[int, dict[tuple[str, int], DrmClient]] = 0, {}
         """The uses of cards in the last list of processes, and when it was made (monotonic ns)."""
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         config = self._config
         where = config.sys / "class/drm"
@@ -69,7 +70,7 @@ class IntelCollector(CardCollector[IntelCard]):
         from shutil import which
 
         self._program = which("xpu-smi", path=config.path)
-        super().open()
+        super().open(given)
         if not self._cards:
             raise Unavailable(f"no Intel card with sensors in {where}, and no xpu-smi")
         if self._program:
@@ -84,7 +85,7 @@ class IntelCollector(CardCollector[IntelCard]):
         return cards(self._config.sys, INTEL)
 
     def make_card(self, index: str, folder: Path) -> IntelCard:
-        return IntelCard(index, folder, self.level, needs_files=self._program is None)
+        return IntelCard(index, folder, self._level, needs_files=self._program is None)
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, gpu_metrics.Readings]:
         if not self._xpu:
@@ -96,15 +97,15 @@ class IntelCollector(CardCollector[IntelCard]):
             problems.append(str(error))
             return {}
 
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes that have a card open, with their memory; None without the right to see them."""
+    def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
+        """Return the processes that have a card open, with their memory."""
         self._open = self._open or OpenDevices(self._config.proc, r"/dev/dri/(card|renderD)\d+")
-        if not self._cards or (pids := self._open.by_process()) is None:
-            return None
+        if (pids := self._open.by_process()) is None:
+            return [Unlisted("the right to see them is missing")]
         dims = {card.slot: card.dims for card in self._cards.values()}
         users, now = clients(self._config.proc, pids, parse_client), self._clock()
         (read_at, before), self._clients = self._clients, (now, users)
-        listed = []
+        listed: list[DeviceProcess | Unlisted] = []
         for key, use in users.items():
             if use.slot in dims:
                 shares = busy_shares(use, before.get(key), now - read_at)

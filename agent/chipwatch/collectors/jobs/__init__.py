@@ -17,6 +17,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
 from chipwatch.host.owners import OwnedProcess, Owners
@@ -49,6 +50,8 @@ class JobsCollector(Collector):
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
+    needs = Needs(level=True, pids=True, devices=Level.BASIC)
+    knows = (JobFacts,)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -71,13 +74,6 @@ class JobsCollector(Collector):
         root: Path = Path("/")
         """Where the host's / is mounted; filled from --root."""
 
-    level: Level = Level.ALL
-
-    @property
-    def needs_devices(self) -> bool:
-        """True where no sink wants its points: then only the time of devices is charged to what it finds."""
-        return self.level < Level.DETAILED
-
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic_ns
         self._pids: tuple[int, ...] = ()
@@ -91,7 +87,8 @@ class JobsCollector(Collector):
         self._allocations: Allocations | None = None
         self._facts: JobFacts | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         config = self._config
         if not (config.proc / "self/cgroup").exists():
@@ -102,11 +99,8 @@ class JobsCollector(Collector):
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
         self._waits = Waits(config.proc)
 
-    def follow(self, pids: Collection[int]) -> None:
-        self._pids = tuple(pids)
-
-    def follow_idle(self, pids: Collection[int]) -> None:
-        self._idle = frozenset(pids)
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
+        self._pids, self._idle = tuple(pids), frozenset(idle)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         owners, allocations = self._owners, self._allocations
@@ -141,7 +135,7 @@ class JobsCollector(Collector):
             moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
             processes=used, stopped=stopped, delays=delays, transfers=self._transfers(), followed=followed,
         )  # fmt: skip
-        if self.needs_devices:
+        if self._level < Level.DETAILED:  # no sink wants its points: processors charge the time of devices by its facts
             return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.facts import RiseEvidence
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import boot_time, text
 from chipwatch.host.state_file import read_state, write_state
@@ -69,10 +71,8 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
-    never_waits = True
-    state: Path | None = None
-    events = frozenset({EVENTS.name})
-    zeros: bool = True
+    needs = Needs(state=True, events={EVENTS.name})
+    knows = (RiseEvidence,)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -84,7 +84,7 @@ class KernelCollector(Collector):
         """Where the host's /proc is mounted; set by --proc."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._config, self._given = config, Given()
         self._log: KernelLog | None = None
         self._kept = KernelCounts("")
         self._zeros_pace = Pace(ZEROS)
@@ -92,7 +92,11 @@ class KernelCollector(Collector):
         """Time of the last whole reading."""
         self._saved = 0.0
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
+        self._given = given
         if sys.platform != "linux":
             raise Unavailable("the kernel's log is read on Linux only")
         path = self._config.path
@@ -130,18 +134,18 @@ class KernelCollector(Collector):
             # The boot if its first message is still there, else now.
             boot = boot_time(self._config.proc) if log.first == 0 else None
             kept.since = min(at, boot or at)
-        start = kept.since if self.zeros or self._read_at is None else min(self._read_at, at - 1)
+        start = kept.since if self._given.zeros or self._read_at is None else min(self._read_at, at - 1)
         for kind in kept.counts:
             kept.starts.setdefault(kind, start)
-        for kind in KINDS if self.zeros and self._zeros_pace.is_due() else kept.counts:
+        for kind in KINDS if self._given.zeros and self._zeros_pace.is_due() else kept.counts:
             yield EVENTS.point(at, kept.counts.get(kind, 0), DIMS[kind], start_time=kept.starts.get(kind, kept.since))
         self._read_at = at
         yield LOST.point(at, kept.lost, start_time=kept.since)
         if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
             self._save()
 
-    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
-        return {DIMS[kind]: last for kind, last in self._kept.evidence.items()}
+    def facts(self) -> Iterator[RiseEvidence]:
+        return (RiseEvidence(DIMS[kind], at, text) for kind, (at, text) in self._kept.evidence.items())
 
     def describe(self) -> str:
         return f"{self._kept.next or 0} messages since the boot, {self._kept.lost} lost" if self._log else ""
@@ -155,9 +159,9 @@ class KernelCollector(Collector):
     def _load(self, log: KernelLog) -> None:
         """Restore the counts of an earlier process of this boot; raise OSError, MsgspecError or RecursionError."""
         new = self._kept
-        if self.state is None or not new.boot:
+        if self._given.state is None or not new.boot:
             return
-        kept = msgspec.json.decode(read_state(self.state / STATE, MAX_STATE), type=KernelCounts)
+        kept = msgspec.json.decode(read_state(self._given.state / STATE, MAX_STATE), type=KernelCounts)
         if kept.boot == new.boot:
             known = DIMS.keys() & {kind for kind, count in kept.counts.items() if count}
             for table in (kept.counts, kept.starts, kept.evidence):
@@ -169,6 +173,6 @@ class KernelCollector(Collector):
     def _save(self) -> None:
         """Keep the counts in the state folder, if it exists and belongs to this user."""
         self._saved = time.monotonic()
-        if self.state is not None and self._kept.next is not None and self._kept.since:
+        if self._given.state is not None and self._kept.next is not None and self._kept.since:
             with suppress(OSError):
-                write_state(self.state / STATE, msgspec.json.encode(self._kept))
+                write_state(self._given.state / STATE, msgspec.json.encode(self._kept))

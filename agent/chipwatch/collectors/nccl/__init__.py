@@ -13,9 +13,10 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.owners import PERMISSION, Owners
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class NcclCollector(Collector):
     """Asks the RAS service of each job on this machine, one after the other, on one separate thread."""
 
     metrics = tuple(FIGURES)
-    needs_devices = True
+    needs = Needs(pids=True, devices=Level.ALL)
+    knows = (JobCollectives,)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -75,14 +77,14 @@ class NcclCollector(Collector):
         self._asking: list[RasService] = []
         self._due = 0.0
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         config = self._config
         if not (config.proc / "self/net/tcp").exists():
             raise Unavailable(f"{config.proc}/self/net/tcp is absent: RAS is found on Linux only")
         self._owners = Owners(config.proc, config.root, config.root / "var/log", config.sys)
 
-    def follow(self, pids: Collection[int]) -> None:
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         self._pids = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:

@@ -15,6 +15,7 @@ from chipwatch.collectors.network import allowance
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
@@ -172,9 +173,7 @@ class NetworkCollector(Collector):
         SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *TCP_COLUMNS.values(), allowance.EXCEEDED,
         allowance.CONNECTIONS,
     )  # fmt: skip
-    never_waits = True
-    level: Level = Level.ALL
-    state: Path | None = None
+    needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config) -> None:
         self._config, self._folder = config, config.sys / "class/net"
@@ -186,13 +185,17 @@ class NetworkCollector(Collector):
         self._counters = Counters()
         self._interfaces: dict[str, _Interface] = {}
 
-    def open(self) -> None:
+    def waits(self) -> bool:
+        return False
+
+    def open(self, given: Given) -> None:
         """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
+        self._level = given.level
         self.close()
         try:
             if sys.platform == "linux":
                 self._source = _Proc(self._config.proc)
-                self._tcp = Tcp(self._source.folder, self.level)
+                self._tcp = Tcp(self._source.folder, self._level)
             else:
                 self._source = _Psutil()
         except OSError as error:
@@ -200,7 +203,7 @@ class NetworkCollector(Collector):
         traffic = self._read(self._source)
         if not traffic:
             raise Unavailable(f"no network interface but the loopback in {self._source}")
-        self._kept = LastValues(self.state, "network", self._config.proc)
+        self._kept = LastValues(given.state, "network", self._config.proc)
         self._counters, self._interfaces = Counters(kept=self._kept, device=self._folder / "lo"), {}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
@@ -210,7 +213,7 @@ class NetworkCollector(Collector):
         if traffic:
             yield self._counters.total(SENT, at, {name: counted.sent for name, counted in traffic.items()})
             yield self._counters.total(RECEIVED, at, {name: counted.received for name, counted in traffic.items()})
-        if self.level >= Level.DETAILED:
+        if self._level >= Level.DETAILED:
             yield from self._interface_points(at, traffic)
         if self._tcp:
             if self._pace.is_due():
@@ -223,7 +226,7 @@ class NetworkCollector(Collector):
         self._interfaces = {name: self._interfaces.get(name) or self._interface(name) for name in traffic}
         for name, (counters, both, out, into) in self._interfaces.items():
             counted = traffic[name]
-            if self.level >= Level.ALL:
+            if self._level >= Level.ALL:
                 yield counters.point(INTERFACE_SENT, at, counted.sent, both)
                 yield counters.point(INTERFACE_RECEIVED, at, counted.received, both)
             yield counters.point(ERRORS, at, counted.errors_sent, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -12,7 +12,8 @@ from chipwatch.collectors.neuron import metrics
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceProcess, MachineIdentity, Unlisted
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import close_all
 from chipwatch.host.supervised_process import find_program
@@ -38,8 +39,8 @@ class NeuronCollector(Collector):
     """
 
     metrics = metrics.declared(tagged=False)
-    level: Level = Level.ALL
-    state: Path | None = None
+    needs = Needs(level=True, state=True)
+    knows = (MachineIdentity, Device, DeviceProcess)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -72,7 +73,8 @@ class NeuronCollector(Collector):
         self._end: InputEnded | None = None
         self._kept: LastValues | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         config, clock = self._config, self._clock
         path = None if config.stdin else _find(config.path)
@@ -80,15 +82,15 @@ class NeuronCollector(Collector):
         from chipwatch.collectors.neuron.records import NeuronRecords
         from chipwatch.collectors.neuron.sysfs import Devices
 
-        kept = self._kept = LastValues(self.state, "neuron", config.proc)
-        self._records, self._last, self._end = NeuronRecords(config, self.level, kept), None, None
+        kept = self._kept = LastValues(given.state, "neuron", config.proc)
+        self._records, self._last, self._end = NeuronRecords(config, self._level, kept), None, None
         report = self._records.reader.report
         if path is None:
             self._source = Input(self._stdin, report)
         else:
             self._source = NeuronMonitor(path, max(1, int(config.interval)))
             self._source.open(clock())
-        self._devices = Devices(config.sys, kept, report, self.level) if self.level >= Level.DETAILED else None
+        self._devices = Devices(config.sys, kept, report, self._level) if self._level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the values as of the last record; raise InputEnded once standard input has ended."""
@@ -114,21 +116,20 @@ class NeuronCollector(Collector):
         if problems := [*records.reader.take_problems(), *problems]:
             raise PartlyCollected(problems)
 
-    def identity(self) -> Mapping[str, str]:
+    def facts(self) -> Iterator[MachineIdentity | Device | DeviceProcess | Unlisted]:
+        """Yield the runtimes on each core, as of the last record, cores and their devices: a pod may have either."""
         if not self._records:
-            return {}
+            return
         from chipwatch.collectors.neuron.sysfs import ultraserver
 
         server, _ = ultraserver(self._config.sys)
-        return ({"ultraserver_id": server} if server else {}) | {**self._records.machine.identity}
-
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the runtimes on each core, as of the last record; None without a recent one."""
-        return self._records.processes(self._clock()) if self._records else None
-
-    def devices(self) -> Iterable[Device]:
-        """Yield cores with a runtime, and their devices: a pod may have the core or the device."""
-        cores = [process.dims for process in self.processes() or ()]
+        yield MachineIdentity(({"ultraserver_id": server} if server else {}) | {**self._records.machine.identity})
+        processes = self._records.processes(self._clock())
+        if processes is None:
+            yield Unlisted("there is no recent record")
+            return
+        yield from processes
+        cores = [process.dims for process in processes]
         yield from (Device(dims, ids=(f"core{dims['neuron_core']}",)) for dims in cores)
         for number in dict.fromkeys(dims["neuron_device"] for dims in cores if "neuron_device" in dims):
             yield Device(Dimensions(neuron_device=number), ids=(f"neuron{number}",))

@@ -11,7 +11,7 @@ from chipwatch.collectors.neuron.machine import NeuronMachine
 from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
 from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.contract.datapoint import Datapoint, Level
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import quoted
 

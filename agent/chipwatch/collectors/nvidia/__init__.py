@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from chipwatch.collectors.nvidia.metrics import ALWAYS, declared
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceActivity, DeviceProcess, Unlisted
+from chipwatch.contract.plugin import Given, Needs
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.gpus import Gpus
@@ -48,20 +49,21 @@ class NvidiaCollector(Collector):
         """Where the host's / is mounted; set by --root."""
 
     metrics = declared()
-    level: Level = Level.ALL
-    always = ALWAYS
+    needs = Needs(level=True, always=ALWAYS)
+    knows = (Device, DeviceProcess, DeviceActivity)
 
     def __init__(self, config: Config) -> None:
-        self.asking = ""
-        self._config = config
+        self._config, self._given = config, Given()
+        self._asked = ""
         self._clock = time.monotonic_ns
         self._gpus: Gpus | Jetson | None = None
         if config.dimensions:
             self.metrics = declared(*config.dimensions)
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         """Find the GPUs; raise Unavailable if there is none. Without a driver, ctypes is not loaded."""
         self.close()
+        self._given = given
         try:
             self._open()
         except Unavailable:
@@ -70,7 +72,7 @@ class NvidiaCollector(Collector):
             kernel = Kernel(self._config)
             if kernel.utilization() is None:
                 raise
-            self._gpus = Jetson(kernel, self._config.dimensions, self.level)
+            self._gpus = Jetson(kernel, self._config.dimensions, given.level)
 
     def _open(self) -> None:
         """Find the GPUs by NVML; raise Unavailable."""
@@ -85,28 +87,28 @@ class NvidiaCollector(Collector):
             raise Unavailable(f"no NVIDIA GPU: {cards} is empty", is_counted=True)
         from chipwatch.collectors.nvidia.gpus import Gpus
 
-        self._gpus = Gpus(self._config, self.level, self._clock, self._ask)
+        self._gpus = Gpus(self._config, self._given.level, self._clock, self._ask)
 
     def _ask(self, device: str) -> None:
-        self.asking = device
+        self._asked = device
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._gpus is not None
         if self._gpus.process != os.getpid():  # NVML does not survive a fork
-            self.open()
+            self.open(self._given)
         return chain.from_iterable(self._gpus.read(at))
 
     def silent(self) -> Mapping[Dimensions, str]:
         return {} if self._gpus is None else self._gpus.silent
 
-    def devices(self) -> Iterable[Device]:
-        return self._gpus.devices() if self._gpus else ()
+    def asking(self) -> str:
+        return self._asked
 
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        return self._gpus.processes() if self._gpus else None
-
-    def activity(self) -> Iterable[DeviceActivity]:
-        return self._gpus.activity() if self._gpus else ()
+    def facts(self) -> Iterator[Device | DeviceProcess | DeviceActivity | Unlisted]:
+        if self._gpus:
+            yield from self._gpus.processes()
+            yield from self._gpus.activity()
+            yield from self._gpus.devices()
 
     def describe(self) -> str:
         return self._gpus.describe() if self._gpus else ""

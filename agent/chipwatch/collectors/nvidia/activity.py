@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.query import MINUTE, SECOND, UNPACK, Rows
-from chipwatch.contract.extensions import DeviceActivity
+from chipwatch.contract.facts import DeviceActivity
 from chipwatch.host import nvml
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from chipwatch.collectors.nvidia.query import SECOND, Lost
 from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceActivity, DeviceProcess
 from chipwatch.host import nvml
 from chipwatch.host.pace import SLOW, Pace
 

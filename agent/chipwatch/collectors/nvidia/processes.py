@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.collectors.nvidia.query import UNSUPPORTED, NvmlQuery, Rows
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host import nvml
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE

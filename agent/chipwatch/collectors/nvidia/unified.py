@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chipwatch.collectors.nvidia.metrics import GPU, MODEL
 from chipwatch.collectors.nvidia.points import PartPoints
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
-from chipwatch.contract.extensions import Device, DeviceActivity
+from chipwatch.contract.facts import Device, DeviceActivity, Unlisted
 from chipwatch.host.procfs import number, text
 
 if TYPE_CHECKING:
@@ -111,8 +111,9 @@ class Jetson:
         """Yield the one GPU."""
         yield Device(self._dims, self._model, ("0",))
 
-    def processes(self) -> None:
-        """Return None: the kernel does not list them."""
+    def processes(self) -> Iterator[Unlisted]:
+        """Yield why there is no list."""
+        yield Unlisted("the kernel lists none")
 
     def activity(self) -> Iterator[DeviceActivity]:
         """Yield the share of the last moments with work."""

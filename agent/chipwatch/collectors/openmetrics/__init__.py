@@ -18,6 +18,7 @@ from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.exposition import ScrapeResponse
 
@@ -75,9 +76,6 @@ _Answers = SimpleQueue[tuple[_Source, ScrapeResponse | str]]
 class OpenmetricsCollector(Collector):
     """Scrapes each endpoint on a separate thread; a failing endpoint loses only its own points."""
 
-    dynamic = True
-    """The pages determine the metrics; `metrics` is empty."""
-
     @dataclass(frozen=True, slots=True)
     class Config:
         """The endpoints."""
@@ -99,11 +97,10 @@ class OpenmetricsCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.dynamic = bool(config.endpoints)
         self._sources: list[_Source] = []
         self._readings: _Answers = SimpleQueue()
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
         self.close()
         if not self._config.endpoints:
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
@@ -112,6 +109,10 @@ class OpenmetricsCollector(Collector):
         self._readings = SimpleQueue()
         endpoints = self._config.endpoints.items()
         self._sources = [_Source(name, endpoint, Scraper(endpoint), self._readings) for name, endpoint in endpoints]
+
+    def yields_others(self) -> bool:
+        """Return whether there is a page: it determines the metrics."""
+        return bool(self._config.endpoints)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = time.monotonic()

@@ -34,7 +34,8 @@ from chipwatch.collectors.tpu.sdk import Sdk
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device, DeviceProcess
+from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import close_all, text
@@ -83,7 +84,8 @@ class TpuCollector(Collector):
         """Where the host's /proc is mounted."""
 
     metrics = METRICS
-    level: Level = Level.ALL
+    needs = Needs(level=True)
+    knows = (Device, DeviceProcess)
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -94,7 +96,8 @@ class TpuCollector(Collector):
         self._dims: dict[int, Dimensions] = {}
         self._open: OpenDevices | None = None
 
-    def open(self) -> None:
+    def open(self, given: Given) -> None:
+        self._level = given.level
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         chips = find_chips(folder)
@@ -102,8 +105,8 @@ class TpuCollector(Collector):
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
         if not importlib.util.find_spec("grpc"):
             raise Unavailable("grpcio is not installed: install chipwatch with the extra 'tpu'")
-        self._service = RuntimeService(self._config.port, self.level)
-        if self._config.sdk and self.level >= Level.DETAILED:
+        self._service = RuntimeService(self._config.port, self._level)
+        if self._config.sdk and self._level >= Level.DETAILED:
             libtpu = importlib.util.find_spec("libtpu")
             if not libtpu or not libtpu.origin:
                 raise Unavailable("libtpu is not installed; install it, or set collectors.tpu.sdk = false")
@@ -137,15 +140,16 @@ class TpuCollector(Collector):
         if problems:
             raise PartlyCollected(problems)
 
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes that have a chip's device file open; None without the right to see them."""
+    def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
+        """Return the processes that have a chip's device file open."""
         self._open = self._open or OpenDevices(self._config.proc, r"/dev/(accel|vfio/)\d+")
         if not self._chips or (files_of := self._open.by_process()) is None:
-            return None
+            return [Unlisted("the right to see them is missing")]
         return [DeviceProcess(dims, pid) for pid, files in files_of.items() for dims in self._of(files)]
 
-    def devices(self) -> Iterable[Device]:
-        return [Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items()]
+    def facts(self) -> Iterator[Device | DeviceProcess | Unlisted]:
+        yield from (Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items())
+        yield from self._processes()
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
         """Return the dimensions of the devices behind files; VFIO does not number its files by chip."""

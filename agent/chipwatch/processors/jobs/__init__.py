@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from chipwatch.contract.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Level, Metric
+from chipwatch.contract.plugin import Given, Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.processors.jobs.accounting import SECOND
 from chipwatch.processors.jobs.answers import JobAnswers
@@ -39,16 +40,12 @@ class JobsProcessor(Processor):
         """Seconds between two ticks; set by --interval."""
 
     metrics: Sequence[Metric] = ALL
-    facts: Sequence[object] = ()
-    needs_devices = True
-    append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
-    note: Callable[[str, str, bool], None] | None = None
+    needs = Needs(facts=True, state=True, records=True, devices=Level.ALL)
 
     def __init__(self, config: Config) -> None:
         if config.dollars_per_hour is None:
             self.metrics = tuple(metric for metric in ALL if metric is not COST)
-        self.job_dims = config.dimensions
-        """Dimensions of points of jobs that their metrics do not declare."""
+        self._job_dims, self._given = config.dimensions, Given()
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
         self._ledger = JobLedger(config.max_jobs, config.dollars_per_hour)
@@ -60,13 +57,16 @@ class JobsProcessor(Processor):
         self._saved_at: int | None = None
         """Time of the tick whose state was saved last (ns since the epoch); None: it has changed since."""
 
-    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
+    def open(self, given: Given) -> None:
+        self._given = given
+
+    def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
         """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
         with self._lock:
-            facts, holders = self.facts, self._holders
+            holders = self._holders
             holders.take(facts, tick, at)
             self._record(at)
-            self._answers.take(facts, tick, at, self.note)
+            self._answers.take(facts, tick, at, self._given.note)
             ended = self._ledger.end(holders.keys, at)
             if holders.keys or ended:
                 self._saved_at = None
@@ -77,10 +77,11 @@ class JobsProcessor(Processor):
     def _record(self, at: int) -> None:
         """Write the records of jobs that have ended; after an error, try again in each tick."""
         holders, ledger = self._holders, self._ledger
-        if self.append is None or holders.jobs is None or not (ended := ledger.ended(holders.alive, at)):
+        if holders.jobs is None or not (ended := ledger.ended(holders.alive, at)):
             return
         try:
-            self.append([ledger.row(account) for account in ended])
+            if not self._given.append([ledger.row(account) for account in ended]):
+                return
         except OSError as problem:
             if self._problem != (text := problem.strerror or str(problem)):
                 log.warning("jobs: records of jobs are not written: %s", text, extra={"who": "jobs"})
@@ -89,6 +90,9 @@ class JobsProcessor(Processor):
         self._problem, self._saved_at = "", None
         for account in ended:
             account.recorded = account.seen
+
+    def job_dims(self) -> Sequence[str]:
+        return self._job_dims
 
     def saved(self) -> bytes | None:
         with self._lock:

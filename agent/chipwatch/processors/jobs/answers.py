@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.contract.extensions import DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
 from chipwatch.contract.owner import JobCollectives, Owner
 from chipwatch.processors.jobs.accounting import SECOND, UNSEEN, Key
 from chipwatch.processors.jobs.device import JobDevice
@@ -21,7 +21,7 @@ from chipwatch.processors.jobs.reasons import Figures, JobFigure, Reasons, reaso
 from chipwatch.processors.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, of_ranks
 
 log: Final = logging.getLogger(__name__)
-Note = Callable[[str, str, bool], None] | None
+Note = Callable[[str, str, bool], None]
 """Takes a job, a sentence and whether the job is slow."""
 
 
@@ -74,8 +74,7 @@ class JobAnswers:
         if cause != named.last or cause == named.logged or not (cause or why.nothing):
             return NamedCause(cause, named.logged)
         log.info("job %s: %s", key[-1], why.sentence, extra={"who": "jobs"})
-        if note:
-            note(key[-1], why.sentence, bool(cause))
+        note(key[-1], why.sentence, bool(cause))
         return NamedCause(cause, cause)
 
     def _moment(self, key: Key) -> JobMoment:

@@ -8,7 +8,7 @@ from math import inf, isfinite, isnan
 from typing import Final
 
 from chipwatch.contract.datapoint import Dimensions
-from chipwatch.contract.extensions import DeviceActivity, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity, DeviceProcess
 from chipwatch.processors.jobs import accounting, causes
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, UNKNOWN, UNSEEN, DeviceReading, Key
 from chipwatch.processors.jobs.causes import NOTHING, SIGNS, Evidence, Situation

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, NOTHING, SLEEPS, Evidence

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import JobFacts
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.device import JobDevice, plausible

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import DEVICES, Dimensions
-from chipwatch.contract.extensions import DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.processors.jobs.accounting import Holding, Key
 

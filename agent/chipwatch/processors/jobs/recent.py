@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.extensions import DeviceActivity
+from chipwatch.contract.facts import DeviceActivity
 from chipwatch.contract.owner import JobCollectives, Rank
 from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import SIGNS

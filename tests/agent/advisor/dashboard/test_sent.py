@@ -40,9 +40,6 @@ class All(Collector):
     def __init__(self, config):
         self.reads = 0
 
-    def open(self):
-        pass
-
     def _points(self):
         for metric in self.metrics:
             if metric.name != "job.cost":  # which is sent only where a price is set

@@ -40,7 +40,7 @@ SOURCE = """
         metrics = (BASIC, DETAILED, ALL)
         def __init__(self, config):
             self.config = config
-        def open(self):
+        def open(self, given):
             pass
         def collect(self, at):
             for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
@@ -54,7 +54,7 @@ SOURCE = """
                 yield EVENTS.point(at, float(kind == "d"), Dimensions(kind=kind), start_time=1)
 
     class Absent(Fake):
-        def open(self):
+        def open(self, given):
             raise Unavailable("no such chip: looked for /dev/chip*")
 
     class Broken(Fake):

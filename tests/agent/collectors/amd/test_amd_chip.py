@@ -15,10 +15,12 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.told import devices, processes
 
 from chipwatch.collectors.amd.chip import decode
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.plugin import Given
 
 HELD = "below_power", "below_heat", "idle", "below"
 CARD = "class/drm/card0/device"
@@ -107,8 +109,8 @@ def points(collector, at=7):
 
 def opened(machine, level=Level.ALL, **files):
     machine.card(0, files)
-    collector = machine.collector(level)
-    collector.open()
+    collector = machine.collector()
+    collector.open(Given(level=level))
     return collector
 
 
@@ -235,8 +237,8 @@ def test_the_file_that_blocks_for_a_second_and_the_one_that_clears_its_errors_ar
     machine.card(0, {"gpu_metrics": attributes(a9=[1])})
     for name in ("pcie_bw", "xgmi_error"):
         os.mkfifo(machine.sys / CARD / name)
-    collector = machine.collector(level)
-    collector.open()
+    collector = machine.collector()
+    collector.open(Given(level=level))
     for _ in range(3):
         machine.now += 10_000_000_000
         assert points(collector)
@@ -248,7 +250,7 @@ def test_a_table_that_ends_anywhere_costs_only_its_own_values(machine, whole):
     for length in range(0, len(whole), 61):
         machine.put(f"{CARD}/gpu_metrics", whole[:length])
         collector = machine.collector()
-        collector.open()
+        collector.open(Given())
         try:
             assert points(collector)["gpu.utilization",] == 91
         except PartlyCollected as partly:
@@ -275,9 +277,9 @@ def test_the_processes_of_a_partition_have_its_number_and_pods_find_it_by_its_de
     (machine.sys / "class/drm/renderD129").mkdir()
     (machine.sys / "class/drm/renderD129/device").symlink_to("../../../devices/platform/amdgpu_xcp_1")
     points(collector)
-    assert [(p.dims["mig"], p.pid, p.memory) for p in collector.processes()] == [
+    assert [(p.dims["mig"], p.pid, p.memory) for p in processes(collector)] == [
         ("0", 10, 5 * 2**20), ("1", 11, 7 * 2**20),
     ]  # fmt: skip
-    assert [(d.dims.get("mig"), d.ids) for d in collector.devices()] == [
+    assert [(d.dims.get("mig"), d.ids) for d in devices(collector)] == [
         (None, ("0000:00:00.0", "card0", "0")), ("1", ("amdgpu_xcp_1",)),
     ]  # fmt: skip

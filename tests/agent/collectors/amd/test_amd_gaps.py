@@ -11,6 +11,7 @@ import pytest
 
 from chipwatch.collectors.amd.tools import pci_addresses
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 ROW = {
@@ -69,9 +70,9 @@ def opened(machine):
     made = []
 
     def make(level=Level.ALL, **more):
-        collector = machine.collector(level, **({"tool_interval": 15, "tool_timeout": 10} | more))
+        collector = machine.collector(**({"tool_interval": 15, "tool_timeout": 10} | more))
         made.append(collector)
-        collector.open()
+        collector.open(Given(level=level))
         return collector
 
     yield make
@@ -402,7 +403,7 @@ def test_the_contract_is_kept_with_a_tool(machine, smi):
     machine.card(1, OLD | {"ras/umc_err_count": None}, power1_average=None)
     smi.amd(["0000:01:00.0"])
     for level in Level:
-        assert check_collector(machine.collector(level))
+        assert check_collector(machine.collector(), given=Given(level=level))
 
 
 def test_closing_ends_the_tool(machine, read, until, smi, opened):

@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.told import devices, processes
 
 from chipwatch.collectors.amd import AmdCollector, card
 from chipwatch.collectors.amd.card import find
 from chipwatch.contract.datapoint import Level, counter
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.extensions import DeviceFacts, names_of
+from chipwatch.contract.facts import DeviceFacts, names_of
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.rows import FileRow
 from chipwatch.processors.jobs.evidence import from_points
@@ -26,8 +28,8 @@ FDINFO = (
 )
 
 
-def opened(collector):
-    collector.open()
+def opened(collector, level=Level.ALL):
+    collector.open(Given(level=level))
     return collector
 
 
@@ -77,21 +79,21 @@ def test_the_contract_is_kept_at_every_level(machine):
     machine.card(0)
     machine.card(1)
     for level in Level:
-        assert check_collector(machine.collector(level))
+        assert check_collector(machine.collector(), given=Given(level=level))
 
 
 def test_the_id_of_a_card_that_rocm_prints_is_a_dimension_if_configured(machine):
     machine.card(0, {"unique_id": "0d5ac2a8d1f4b7e6"})
     machine.card(1)
     assert check_collector(machine.collector(dimensions=("uuid",)))
-    collector = opened(machine.collector(Level.BASIC, dimensions=("uuid",)))
+    collector = opened(machine.collector(dimensions=("uuid",)), Level.BASIC)
     dims = {point.dims for point in collector.collect(7)}
     assert {(each["gpu"], each["uuid"]) for each in dims} == {("0", "GPU-0d5ac2a8d1f4b7e6"), ("1", "0000:01:00.0")}
 
 
 def test_the_activity_of_a_card_has_its_id_so_metrics_of_jobs_have_it_too(machine):
     machine.card(0, {"unique_id": "0d5ac2a8d1f4b7e6"})
-    names = names_of(opened(machine.collector(dimensions=("uuid",))).devices())
+    names = names_of(devices(opened(machine.collector(dimensions=("uuid",)))))
     dims = names["card0"]
     (activity,) = from_points(DeviceFacts(1, [], names, []), {place_of(dims): {"gpu.utilization": 91.0}})
     assert activity.dims is dims
@@ -161,7 +163,7 @@ def test_the_memory_of_a_card_with_separate_vram_excludes_gtt(machine, read):
 )
 def test_half_of_the_memory_of_an_apu_is_not_reported_as_all_of_it(machine, read, name):
     machine.card(0, CARVED, **APU)
-    collector = opened(machine.collector(Level.BASIC))
+    collector = opened(machine.collector(), Level.BASIC)
     machine.put(f"class/drm/card0/device/{name}", "N/A")
     values, _ = read(collector)
     assert ("gpu.memory.utilization", "0") not in values
@@ -277,7 +279,7 @@ def test_a_zero_of_a_counter_is_ignored_and_a_second_one_restarts_it(machine):
 
 def test_the_message_lists_the_searched_paths_if_there_is_no_card(machine):
     with pytest.raises(Unavailable, match=r"class/drm; .*module/amdgpu.* are absent"):
-        machine.collector().open()
+        machine.collector().open(Given())
 
 
 def test_the_tree_has_the_sum_of_the_memory_and_the_busier_engine(machine, read):
@@ -370,7 +372,7 @@ def test_the_cards_of_this_machine_are_those_that_the_pci_bus_lists():
     assert mine == listed
     if not listed:
         with pytest.raises(Unavailable):
-            AmdCollector(AmdCollector.Config(root=Path("/nonexistent"), path="/nonexistent")).open()
+            AmdCollector(AmdCollector.Config(root=Path("/nonexistent"), path="/nonexistent")).open(Given())
 
 
 def test_the_processes_that_compute_are_listed_by_kfd(machine):
@@ -384,10 +386,10 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
     machine.put("class/kfd/kfd/proc/10/vram_4712", 0)
     machine.put("class/kfd/kfd/proc/11/vram_4712", 7 * 2**20)
     collector = machine.collector()
-    collector.open()
-    found = {(one.pid, one.dims["gpu"], one.memory) for one in collector.processes()}
+    collector.open(Given())
+    found = {(one.pid, one.dims["gpu"], one.memory) for one in processes(collector)}
     assert found == {(10, "1", 5 * 2**20), (11, "2", 7 * 2**20)}
-    assert {name: device.dims["gpu"] for device in collector.devices() for name in device.ids} == {
+    assert {name: device.dims["gpu"] for device in devices(collector) for name in device.ids} == {
         "0000:01:00.0": "1", "card1": "1", "0": "1", "0000:02:00.0": "2", "card2": "2", "1": "2"
     }  # fmt: skip
 
@@ -399,19 +401,19 @@ def test_the_compute_units_of_processes_that_share_a_card_are_read(machine):
     machine.put("class/kfd/kfd/proc/10/vram_4711", 5 * 2**20)
     machine.put("class/kfd/kfd/proc/10/stats_4711/cu_occupancy", 70)
     collector = machine.collector()
-    collector.open()
-    assert [one.occupancy for one in collector.processes()] == [None]  # the only one has all
+    collector.open(Given())
+    assert [one.occupancy for one in processes(collector)] == [None]  # the only one has all
     machine.put("class/kfd/kfd/proc/11/vram_4711", 7 * 2**20)
     machine.put("class/kfd/kfd/proc/11/stats_4711/cu_occupancy", 30)
     machine.put("class/kfd/kfd/proc/12/vram_4711", 7 * 2**20)
-    assert {one.pid: one.occupancy for one in collector.processes()} == {10: 70, 11: 30, 12: None}
+    assert {one.pid: one.occupancy for one in processes(collector)} == {10: 70, 11: 30, 12: None}
 
 
 def test_without_kfd_no_process_is_known(machine):
     machine.card(1)
     collector = machine.collector()
-    collector.open()
-    assert collector.processes() is None
+    collector.open(Given())
+    assert processes(collector) is None
 
 
 def lost(card, _):
@@ -421,7 +423,7 @@ def lost(card, _):
 def test_a_card_that_comes_back_under_another_number_is_no_longer_lost(machine, read):
     machine.card(0)
     collector = machine.collector()
-    collector.open()
+    collector.open(Given())
     read(collector)
     collector._cards["0"].text = partial(lost, collector._cards["0"])
     assert read(collector) == ({("gpu.state", "0"): 0}, ["gpu 0: the card is lost"])
@@ -431,4 +433,4 @@ def test_a_card_that_comes_back_under_another_number_is_no_longer_lost(machine, 
     values, problems = read(collector)
     assert problems == []
     assert {index for _, index in values} == {"1"}
-    assert [device.dims["gpu"] for device in collector.devices()] == ["1"]
+    assert [device.dims["gpu"] for device in devices(collector)] == ["1"]

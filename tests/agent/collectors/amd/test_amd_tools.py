@@ -16,6 +16,7 @@ from tests.load import seconds_since
 from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.drm import tool_number
 from chipwatch.host.gpu_metrics import GpuPoints
@@ -145,7 +146,7 @@ def test_an_answer_is_reported_once_and_the_next_one_after_the_interval(machine,
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json")
     collector = machine.collector(tool_interval=60)
     collector._clock = lambda: time.monotonic_ns() + machine.now
-    collector.open()
+    collector.open(Given())
     values, problems = read(collector)
     assert not problems
     assert values["gpu.memory.utilization", "0"] == pytest.approx(100 * 20450 / 30576)
@@ -167,7 +168,7 @@ def test_the_next_program_is_used_if_one_ends_with_0_and_prints_no_json(machine,
     machine.tool("amd-smi", "echo Invalid platform")
     machine.tool("rocm-smi", f"cat {FIXTURES}/wandb_mi210_rocm5.json")
     collector = machine.collector()
-    collector.open()
+    collector.open(Given())
     assert "rocm-smi" in collector.describe()
     assert read(collector)[0]["gpu.temperature", "0"] == 33
     collector.close()
@@ -176,7 +177,7 @@ def test_the_next_program_is_used_if_one_ends_with_0_and_prints_no_json(machine,
 def test_a_program_whose_answer_has_no_gpu_is_refused(machine):
     machine.tool("amd-smi", "echo '{}'")
     with pytest.raises(Unavailable, match=r"amd-smi reported no GPU: '{}'"):
-        machine.collector().open()
+        machine.collector().open(Given())
 
 
 def test_the_message_lists_the_programs_that_failed_and_their_output(machine):
@@ -185,7 +186,7 @@ def test_the_message_lists_the_programs_that_failed_and_their_output(machine):
     with pytest.raises(
         Unavailable, match=r"amd-smi printed no JSON: 'Invalid platform'.*rocm-smi printed no JSON.*ended with 2"
     ):
-        machine.collector().open()
+        machine.collector().open(Given())
 
 
 def test_a_program_that_hangs_delays_no_tick_and_is_reported_once(machine, read):
@@ -194,7 +195,7 @@ def test_a_program_that_hangs_delays_no_tick_and_is_reported_once(machine, read)
     )
     collector = machine.collector(tool_interval=1, tool_timeout=5)
     collector._clock = lambda: time.monotonic_ns() + machine.now
-    collector.open()
+    collector.open(Given())
     assert read(collector)[0]
     (machine.root / "hang").touch()
     machine.now += 2 * 10**9
@@ -209,19 +210,19 @@ def test_a_program_that_hangs_delays_no_tick_and_is_reported_once(machine, read)
 def test_a_program_that_hangs_at_the_start_is_unavailable(machine):
     machine.tool("amd-smi", "exec sleep 60")
     with pytest.raises(Unavailable, match="gave no answer in"):
-        machine.collector(tool_timeout=0.2).open()
+        machine.collector(tool_timeout=0.2).open(Given())
 
 
 def test_a_program_that_prints_too_much_is_stopped(machine):
     machine.tool("amd-smi", "exec cat /dev/zero")
     with pytest.raises(Unavailable, match="printed too much"):
-        machine.collector(tool_timeout=20).open()
+        machine.collector(tool_timeout=20).open(Given())
 
 
 def test_without_a_program_the_message_names_both(machine):
     machine.put("module/amdgpu/version", "6")
     with pytest.raises(Unavailable, match="neither amd-smi nor rocm-smi is installed"):
-        machine.collector().open()
+        machine.collector().open(Given())
 
 
 @pytest.mark.parametrize("value", [101, 200, -1, 65535, 1e300])

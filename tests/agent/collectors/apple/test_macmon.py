@@ -11,6 +11,7 @@ from chipwatch.collectors import apple
 from chipwatch.collectors.apple import GPU, AppleCollector
 from chipwatch.collectors.apple.source import parse
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
@@ -45,7 +46,7 @@ class Bench:
         self.path.write_text(f"#!/bin/sh\n{body}\n")
         self.path.chmod(0o755)
         self.collector = AppleCollector(AppleCollector.Config(path=self.path, **config), clock=self.clock)
-        self.collector.open()
+        self.collector.open(Given())
 
     def tick(self):
         points = []
@@ -249,7 +250,7 @@ def test_the_contract_is_kept(bench):
 @pytest.mark.skipif(sys.platform == "darwin", reason="there it may be")
 def test_another_system_has_no_apple_gpu():
     with pytest.raises(Unavailable, match=r"no Apple GPU: this is .*, not macOS"):
-        AppleCollector(AppleCollector.Config()).open()
+        AppleCollector(AppleCollector.Config()).open(Given())
 
 
 def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
@@ -259,18 +260,18 @@ def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     reason = "no macmon: neither in PATH nor /nowhere/macmon; and no Apple silicon: this is x86_64"
     with pytest.raises(Unavailable, match=reason):
-        AppleCollector(AppleCollector.Config()).open()
+        AppleCollector(AppleCollector.Config()).open(Given())
 
 
 def test_a_configured_macmon_that_is_absent_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match=r"macmon is absent"):
-        AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open()
+        AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open(Given())
 
 
 def test_a_macmon_that_cannot_be_run_is_unavailable(tmp_path):
     (tmp_path / "macmon").write_text("no program")
     with pytest.raises(Unavailable, match="macmon cannot be started: Permission denied"):
-        AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open()
+        AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open(Given())
 
 
 # -- from the command line ---------------------------------------------------------------------------------------

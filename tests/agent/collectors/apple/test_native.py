@@ -14,6 +14,7 @@ from tests.doubles.apple.mac import CannotBuild, build
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.source import READER
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
@@ -49,7 +50,7 @@ class Bench:
 
     def open(self, *command):
         self.collector = AppleCollector(AppleCollector.Config(), clock=self.clock, reader=command)
-        self.collector.open()
+        self.collector.open(Given())
         return self
 
     def shell(self, body):
@@ -146,9 +147,10 @@ def test_the_agent_itself_does_not_load_apples_libraries():
     words = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from chipwatch.collectors.apple import AppleCollector
+from chipwatch.contract.plugin import Given
 body = {PRINTS + "; " + PRINTS + "; exec sleep 60"!r}
 collector = AppleCollector(AppleCollector.Config(), reader=["/bin/sh", "-c", body])
-collector.open()
+collector.open(Given())
 assert list(collector.collect(1))
 collector.close()
 print({{"ctypes", "chipwatch.collectors.apple.hardware", "chipwatch.collectors.apple.foundation"}} & {{*sys.modules}})

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.told import devices, processes
 
 from chipwatch.collectors.intel import IntelCollector
 from chipwatch.collectors.intel.card import IntelCard
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device
+from chipwatch.contract.facts import Device
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/intel"
@@ -75,8 +77,8 @@ class Machine:
 
     def collector(self, level=Level.ALL, **more):
         collector = IntelCollector(IntelCollector.Config(sys=self.sys, proc=self.proc, path=str(self.bin), **more))
-        collector.level, collector._clock = level, lambda: self.now
-        collector.open()
+        collector._clock = lambda: self.now
+        collector.open(Given(level=level))
         return collector
 
 
@@ -156,8 +158,8 @@ def test_the_contract_is_kept_at_every_level(machine):
     machine.xe(3)
     for level in Level:
         collector = machine.collector(level)
-        assert level < Level.DETAILED or check_collector(collector)
-        check_collector(collector)
+        assert level < Level.DETAILED or check_collector(collector, given=Given(level=level))
+        check_collector(collector, given=Given(level=level))
 
 
 def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
@@ -374,9 +376,9 @@ def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machin
     machine.process(10, I915.format(render=0))
     machine.process(11, I915.format(render=0))  # inherited the client: it counts once
     collector = machine.collector()
-    assert [(one.dims["gpu"], one.memory) for one in collector.processes()] == [("3", 2**20)]
+    assert [(one.dims["gpu"], one.memory) for one in processes(collector)] == [("3", 2**20)]
     dims = Dimensions(gpu="3")
-    assert collector.devices() == [Device(dims, ids=("0000:03:00.0", "card3", "0"))]
+    assert devices(collector) == [Device(dims, ids=("0000:03:00.0", "card3", "0"))]
 
 
 def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
@@ -387,16 +389,16 @@ def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
         machine.process(pid, client.format(render=0))
     collector, now = machine.collector(), [SECOND]
     collector._clock = lambda: now[0]
-    assert [one.utilization for one in collector.processes()] == [None, None]
+    assert [one.utilization for one in processes(collector)] == [None, None]
     now[0] += 5 * SECOND
     for (pid, client), busy in zip(clients.items(), (3 * SECOND, SECOND), strict=True):
         machine.process(pid, client.format(render=busy))
-    assert {one.pid: one.utilization for one in collector.processes()} == {10: 60.0, 11: 20.0}
+    assert {one.pid: one.utilization for one in processes(collector)} == {10: 60.0, 11: 20.0}
 
 
 def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):
     machine.xe(3)
-    assert machine.collector().processes() is None
+    assert processes(machine.collector()) is None
 
 
 def test_the_reasons_of_a_low_clock_are_listed_from_the_first_time_on(machine):

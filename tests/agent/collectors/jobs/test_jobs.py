@@ -13,6 +13,7 @@ from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, Owner
+from chipwatch.contract.plugin import Given
 from chipwatch.host import procfs
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -70,7 +71,7 @@ class Machine:
     def collector(self, **options):
         config = JobsCollector.Config(proc=self.proc, sys=self.sys, root=self.folder, **options)
         collector = JobsCollector(config)
-        collector.open()
+        collector.open(Given())
         return collector
 
 
@@ -80,7 +81,7 @@ def machine(tmp_path):
 
 
 def read(collector, *pids):
-    collector.follow(pids)
+    collector.follow(pids, ())
     points = {(p.metric.name, *p.dims.values()): p.value for p in collector.collect(at=1_800_000_000 * 10**9)}
     (facts,) = collector.facts()
     return points, facts
@@ -279,7 +280,7 @@ def test_a_file_that_the_kernel_does_not_have_costs_its_value_only(machine):
 
 def test_a_system_without_proc_has_no_jobs(tmp_path):
     with pytest.raises(Unavailable, match="Linux only"):
-        JobsCollector(JobsCollector.Config(proc=tmp_path)).open()
+        JobsCollector(JobsCollector.Config(proc=tmp_path)).open(Given())
 
 
 def test_closing_leaves_no_file_open(machine, newly_open):
@@ -324,7 +325,7 @@ def test_a_real_job_is_charged_and_is_gone_when_its_cgroup_is(tmp_path):
         child.stdin.write(b"\n")  # what it took before is the memory of another cgroup
         child.stdin.flush()
         child.stdout.readline()
-        collector.open()
+        collector.open(Given())
         points, facts = read(collector, child.pid)
         owner = facts.owners[child.pid]
         assert (owner.kind, owner.job, owner.step, owner.partition) == ("slurm", number, "0", "test")
@@ -353,7 +354,5 @@ def test_a_real_job_is_charged_and_is_gone_when_its_cgroup_is(tmp_path):
 
 
 @pytest.mark.parametrize(("level", "sleeps"), [(Level.BASIC, True), (Level.DETAILED, False), (Level.ALL, False)])
-def test_below_the_level_of_its_points_it_serves_only_processors_of_devices(machine, level, sleeps):
-    collector = machine.collector()
-    collector.level = level
-    assert collector.needs_devices is sleeps
+def test_below_the_level_of_its_points_it_serves_only_processors_of_devices(level, sleeps):
+    assert (level <= JobsCollector.needs.devices) is sleeps

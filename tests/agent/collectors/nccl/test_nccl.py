@@ -18,6 +18,7 @@ from chipwatch.collectors.nccl import NcclCollector
 from chipwatch.collectors.nccl.ras import RasAnswer, UnreadableAnswer
 from chipwatch.collectors.nccl.service import LASTING, RasService
 from chipwatch.contract.owner import Owner
+from chipwatch.contract.plugin import Given
 from chipwatch.processors.jobs.recent import of_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RAS is found by Linux's /proc")
@@ -257,8 +258,8 @@ def ras():
 
 def collector(port, **more):
     one = NcclCollector(NcclCollector.Config(port=port, **more))
-    one.open()
-    one.follow([os.getpid()])
+    one.open(Given())
+    one.follow([os.getpid()], ())
     return one
 
 
@@ -373,8 +374,8 @@ def test_a_service_in_another_network_namespace_is_not_asked_and_said_so(until):
         if not child.stdout.readline():
             pytest.skip("unshare --net needs root")
         one = NcclCollector(NcclCollector.Config())
-        one.open()
-        one.follow([child.pid])
+        one.open(Given())
+        one.follow([child.pid], ())
         list(one.collect(at=1))
         assert "another network namespace" in one.facts()[0].problem
         one.close()
@@ -394,8 +395,8 @@ def test_a_port_in_the_job_s_environment_is_used(ras):
     try:
         child.stdout.readline()
         one = NcclCollector(NcclCollector.Config())
-        one.open()
-        one.follow([child.pid])
+        one.open(Given())
+        one.follow([child.pid], ())
         list(one.collect(at=1))
         assert [*one._endpoints] == [("127.0.0.1", port)]
         one.close()
@@ -408,7 +409,7 @@ def test_a_port_in_the_job_s_environment_is_used(ras):
 
 def test_without_processes_it_asks_nobody():
     one = NcclCollector(NcclCollector.Config())
-    one.open()
+    one.open(Given())
     assert list(one.collect(at=1)) == []
     assert one.facts() == []
     one.close()

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.told import identity
 
 from chipwatch.collectors import neuron
 from chipwatch.collectors.neuron import NeuronCollector, monitor
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
 
@@ -54,8 +56,7 @@ class Bench:
         self.script(*steps, **(env or {}))
         config = {"path": self.path, "interval": 1.0, "proc": self.folder, "sys": self.folder} | config
         self.collector = NeuronCollector(NeuronCollector.Config(**config), clock=self.clock)
-        self.collector.level = level
-        self.collector.open()
+        self.collector.open(Given(level=level))
         return self
 
     def tick(self):
@@ -101,7 +102,7 @@ def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch)
     with pytest.raises(
         Unavailable, match=r"no neuron-monitor: neither in PATH nor .*/absent; install the package aws-neuronx-tools"
     ):
-        NeuronCollector(NeuronCollector.Config()).open()
+        NeuronCollector(NeuronCollector.Config()).open(Given())
 
 
 def test_the_program_is_found_in_path_first_and_then_where_its_package_installs_it(bench, monkeypatch):
@@ -116,7 +117,7 @@ def test_the_program_is_found_in_path_first_and_then_where_its_package_installs_
 
 def test_a_configured_program_that_is_absent_is_named_in_the_message(tmp_path):
     with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent; correct collectors.neuron.path"):
-        NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open()
+        NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open(Given())
 
 
 def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_no_file(bench, monkeypatch):
@@ -124,7 +125,7 @@ def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_no_file(bench, m
     bench.path.write_text("no program")
     collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
     with pytest.raises(Unavailable, match="neuron-monitor cannot be started: Permission denied"):
-        collector.open()
+        collector.open(Given())
     assert list(bench.folder.glob("chipwatch-*")) == []
 
 
@@ -175,7 +176,6 @@ def test_the_collector_keeps_the_contract(bench, until):
 
     collector.close()
     waiting = Waiting(collector._config)
-    waiting.level = Level.ALL
     points = check_collector(waiting, ticks=4)
     assert {"neuron.core.utilization", "neuron.execution.outcomes", "neuron.ecc.events"} <= {
         p.metric.name for p in points
@@ -190,7 +190,7 @@ def test_records_become_datapoints_tick_after_tick(bench, until):
         counts += [p.value for p in bench.tick()[0] if p.dims.get("outcome") == "completed"]
     assert counts == sorted(counts)
     assert all(count % 10 == 0 for count in counts)
-    assert bench.collector.identity()["instance_id"] == "i-0aaaabbbbccccdddd"
+    assert identity(bench.collector)["instance_id"] == "i-0aaaabbbbccccdddd"
     assert bench.collector.describe() == f"{bench.path} every 1 s, 1 devices"
 
 
@@ -383,7 +383,7 @@ def test_a_monitor_that_ignores_sigterm_is_killed(bench, until, monkeypatch):
     bench.path.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {bench.folder}/pid\nwhile :; do sleep 1; done\n")
     bench.path.chmod(0o755)
     bench.collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
-    bench.collector.open()
+    bench.collector.open(Given())
     pid = int(until(lambda: (bench.folder / "pid").exists() and (bench.folder / "pid").read_text()))
     bench.collector.close()
     assert gone(pid)
@@ -394,7 +394,7 @@ def test_a_closed_collector_can_be_opened_again(bench, until):
     until(bench.names)
     bench.collector.close()
     assert bench.tick() == ([], [])
-    bench.collector.open()
+    bench.collector.open(Given())
     assert until(lambda: "neuron.core.utilization" in bench.names())
 
 
@@ -402,7 +402,7 @@ def test_a_collector_that_was_never_opened_yields_nothing():
     collector = NeuronCollector(NeuronCollector.Config())
     collector.close()
     assert list(collector.collect(7)) == []
-    assert collector.identity() == {}
+    assert identity(collector) == {}
     assert collector.describe() == ", no record yet"
 
 
@@ -416,7 +416,8 @@ def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
     bench.script()
     code = (
         "from chipwatch.collectors.neuron import NeuronCollector; from pathlib import Path; import time;"
-        f"c = NeuronCollector(NeuronCollector.Config(path=Path({str(bench.path)!r}), interval=1.0)); c.open();"
+        "from chipwatch.contract.plugin import Given;"
+        f"c = NeuronCollector(NeuronCollector.Config(path=Path({str(bench.path)!r}), interval=1.0)); c.open(Given());"
         "time.sleep(60)"
     )
     agent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(bench.folder)})

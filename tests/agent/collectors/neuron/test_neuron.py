@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.fake_neuron_monitor import line, record
+from tests.told import devices, identity, processes
 
 from chipwatch.collectors.neuron import MOMENT, NeuronCollector
-from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
-from chipwatch.contract.extensions import DeviceFacts, names_of
+from chipwatch.contract.facts import DeviceFacts, names_of
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.pipeline.window import Window
 from chipwatch.processors.jobs.evidence import UTILIZATIONS, from_points
@@ -34,7 +36,6 @@ class Fed:
         config = {"stdin": True, "interval": 1.0, "proc": folder, "sys": folder} | config
         config = NeuronCollector.Config(**config)
         self.collector = NeuronCollector(config, stdin=self.reading, clock=lambda: self.now)
-        self.collector.level = Level.ALL
 
     def write(self, data):
         with os.fdopen(os.dup(self.writing), "wb") as file:
@@ -64,7 +65,7 @@ class Fed:
 @pytest.fixture
 def fed(tmp_path):
     made = Fed(tmp_path)
-    made.collector.open()
+    made.collector.open(Given())
     yield made
     made.close()
 
@@ -93,12 +94,12 @@ def test_a_pod_is_found_by_the_core_or_by_the_device_that_the_scheduler_gave_it(
     """`aws.amazon.com/neuroncore` and `aws.amazon.com/neuron` of AWS's device plugin."""
     fed.write(line(runtimes=2, cores=4))
     fed.tick()
-    names = names_of(fed.collector.devices())
+    names = names_of(devices(fed.collector))
     cores = {f"core{number}": {"neuron_core": f"{number}", "neuron_device": "0"} for number in range(2)}
     assert {name: dict(dims) for name, dims in names.items()} == {**cores, "neuron0": {"neuron_device": "0"}}
     every = [Dimensions(neuron_core=f"{number}", neuron_device="0") for number in range(4)]
     values = {place_of(dims): {UTILIZATIONS[-1]: 50.0} for dims in every}
-    active = from_points(DeviceFacts(1, fed.collector.processes(), names, (), "neuron"), values)
+    active = from_points(DeviceFacts(1, processes(fed.collector), names, (), "neuron"), values)
     assert [activity.dims["neuron_core"] for activity in active] == [*"0123"], "also cores without a runtime"
 
 
@@ -210,15 +211,15 @@ def test_each_kind_of_bad_input_is_reported_and_the_good_parts_count(fed):
 
 
 def test_later_records_add_to_the_identity(fed):
-    assert fed.collector.identity() == {}
+    assert identity(fed.collector) == {}
     early = record()
     early["instance_info"] = {"instance_id": "i-1", "error": ""}
     fed.write(json.dumps(early).encode() + b"\n")
     fed.tick()
-    assert fed.collector.identity() == {"instance_id": "i-1"}
+    assert identity(fed.collector) == {"instance_id": "i-1"}
     fed.write(line())
     fed.tick()
-    assert fed.collector.identity()["region"] == "xx-test-1"
+    assert identity(fed.collector)["region"] == "xx-test-1"
 
 
 def test_sysfs_is_read_in_addition_to_the_records(tmp_path):
@@ -239,7 +240,7 @@ def test_sysfs_is_read_in_addition_to_the_records(tmp_path):
 def test_counters_of_devices_count_since_the_boot(tmp_path):
     (tmp_path / "stat").write_text("cpu 1\nbtime 1790000000\n")
     made = Fed(tmp_path)
-    made.collector.open()
+    made.collector.open(Given())
     made.write(line())
     start_time = {p.start_time for p in made.tick()[0] if p.metric.name == "neuron.ecc.events"}
     assert start_time == {1_790_000_000 * SECOND}
@@ -252,10 +253,10 @@ def test_an_input_that_is_closed_or_a_terminal_is_unavailable(tmp_path):
     os.close(writing)
     config = NeuronCollector.Config(stdin=True)
     with pytest.raises(Unavailable, match="standard input is closed"):
-        NeuronCollector(config, stdin=reading).open()
+        NeuronCollector(config, stdin=reading).open(Given())
     ours, theirs = os.openpty()
     with pytest.raises(Unavailable, match=r"is a terminal; run `neuron-monitor \| chipwatch --stdin neuron`"):
-        NeuronCollector(config, stdin=theirs).open()
+        NeuronCollector(config, stdin=theirs).open(Given())
     os.close(ours)
     os.close(theirs)
 
@@ -263,7 +264,7 @@ def test_an_input_that_is_closed_or_a_terminal_is_unavailable(tmp_path):
 def test_an_unreadable_input_ends_uncleanly(tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
     collector = NeuronCollector(NeuronCollector.Config(stdin=True, proc=tmp_path, sys=tmp_path), stdin=fd)
-    collector.open()
+    collector.open(Given())
     with pytest.raises(InputEnded, match="standard input: Is a directory") as raised:
         list(collector.collect(AT))
     assert raised.value.clean is False
@@ -276,12 +277,13 @@ def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
     code = (
         "from chipwatch.collectors.neuron import NeuronCollector\n"
         "from chipwatch.contract.errors import InputEnded\n"
-        "c = NeuronCollector(NeuronCollector.Config(stdin=True)); c.open(); n = 0; found = []\n"
+        "from chipwatch.contract.plugin import Given\n"
+        "c = NeuronCollector(NeuronCollector.Config(stdin=True)); c.open(Given()); n = 0; found = []\n"
         "while True:\n"
         "    try:\n"
         "        n += 1; found += c.collect(n)\n"
         "    except InputEnded as end:\n"
-        "        print(end.clean, c.identity()['instance_id']); break\n"
+        "        print(end.clean, next(iter(c.facts())).words['instance_id']); break\n"
     )
     done = subprocess.run(
         f"cat {tmp_path}/records | {sys.executable} -c '{code.replace(chr(39), chr(34))}'",

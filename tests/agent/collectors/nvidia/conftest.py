@@ -8,6 +8,7 @@ from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.plugin import Given
 
 START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -53,11 +54,11 @@ def proc(tmp_path):
 class Watch:
     """A collector that is open, and the clock that it reads."""
 
-    def __init__(self, collector):
+    def __init__(self, collector, level=Level.ALL):
         self.collector, self.now, self.at = collector, 10 * SECOND, START
         collector._clock = lambda: self.now
         self.points, self.problems, self.faults, self.seldom = [], [], {}, {}
-        collector.open()
+        collector.open(Given(level=level))
 
     def read(self, seconds=1.0):
         """Let time pass, collect, and return the values by name and dimensions; but see `faults` and `seldom`."""
@@ -86,9 +87,8 @@ def watch(proc, tmp_path):
 
     def start(level=Level.ALL, **options):
         collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path, **options))
-        collector.level = level
         made.append(collector)
-        return Watch(collector)
+        return Watch(collector, level)
 
     yield start
     for collector in made:

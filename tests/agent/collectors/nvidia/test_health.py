@@ -124,7 +124,7 @@ class Judge:
         self.sampler = Sampler("nvidia", self.collector, Level.BASIC)
         self.sampler.ok = True
         self.history = EventHistory([self.sampler], self.at)
-        self.collector.open()
+        self.collector.open(self.sampler._given)
         self.problems = []
 
     def tell(self, answers):
@@ -344,7 +344,9 @@ def test_counters_of_links_go_on_over_an_answer_that_fails_once(judge):
 
 
 def test_other_sinks_get_faults_at_level_all_only(judge):
-    faults = {metric.name: metric.level for metric in NvidiaCollector.metrics if metric.name in NvidiaCollector.always}
+    faults = {
+        metric.name: metric.level for metric in NvidiaCollector.metrics if metric.name in NvidiaCollector.needs.always
+    }
     assert faults == dict.fromkeys(("gpu.fault", "gpu.link.errors"), Level.ALL) | {
         "gpu.recovery_action": Level.DETAILED
     }

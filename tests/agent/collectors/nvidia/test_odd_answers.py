@@ -6,7 +6,7 @@ import pytest
 
 from chipwatch.collectors.nvidia.health import EVERY
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.extensions import names_of
+from chipwatch.contract.facts import names_of
 from chipwatch.host import nvml
 
 PAUSE = EVERY / 1e9
@@ -141,7 +141,7 @@ def test_processes_have_their_share_again_after_the_clock_was_set_back(driver, w
         fake.tell()
         watched.at += (seconds - 1) * 10**9
         watched.read()
-        shares += [process.utilization for process in watched.collector.processes()]
+        shares += [process.utilization for process in watched.collector._gpus.processes()]
     assert shares == [None, 50, None, 70]
 
 
@@ -181,14 +181,14 @@ def test_a_gpu_keeps_its_device_file_while_the_driver_cannot_name_it(driver, wat
     fake.gpus[0]["minor"] = "!999"
     fake.tell()
     watched.read(300)
-    assert "nvidia0" in names_of(watched.collector.devices())
+    assert "nvidia0" in names_of(watched.collector._gpus.devices())
 
 
 def test_the_activity_of_jobs_and_the_series_share_the_samples_of_gpm(driver, watch):
     fake = driver("h100")
     watched = watch(Level.DETAILED)
-    watched.read(), list(watched.collector.activity())
+    watched.read(), list(watched.collector._gpus.activity())
     fake.calls("nvmlGpmSampleGet")
     engine = watched.read()["gpu.engine.active{gpu=0}"]
-    assert [part.active for part in watched.collector.activity()] == [engine / 100]
+    assert [part.active for part in watched.collector._gpus.activity()] == [engine / 100]
     assert fake.calls("nvmlGpmSampleGet") == 1

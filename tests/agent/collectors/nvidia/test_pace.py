@@ -188,7 +188,11 @@ def test_a_tick_of_eight_gpus_takes_little_more_than_a_loop_of_nvidia_ml_py(driv
 
     def tick(_=0):
         gpu.now += SECOND
-        return [*gpu.collector.collect(START + gpu.now)], [*gpu.collector.processes()], [*gpu.collector.activity()]
+        return (
+            [*gpu.collector.collect(START + gpu.now)],
+            [*gpu.collector._gpus.processes()],
+            [*gpu.collector._gpus.activity()],
+        )
 
     absent = []
 
@@ -215,5 +219,5 @@ def test_each_list_of_processes_is_one_call(driver, watch):
     names = [f"nvmlDeviceGet{word}RunningProcesses_v3" for word in ("Compute", "Graphics", "MPSCompute")]
     for _ in range(2):
         [*map(fake.calls, names)]
-        assert [*gpu.collector.processes()]
+        assert [*gpu.collector._gpus.processes()]
         assert [*map(fake.calls, names)] == [8, 8, 8]

@@ -108,7 +108,7 @@ def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
     charged = []
     for energy in (5_000_000, 6_000_000, 2**63, 7_500_000, 8_000_000):
         watched.after(2, f83=energy)
-        (activity,) = watched.collector.activity()
+        (activity,) = watched.collector._gpus.activity()
         charged.append(activity.energy)
     assert charged[1] == 1000
     assert charged[2] > 0

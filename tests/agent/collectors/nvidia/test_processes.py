@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.extensions import DeviceProcess, names_of
+from chipwatch.contract.facts import DeviceProcess, names_of
 
 MIB = 1 << 20
 TOTAL = 81559 * MIB
@@ -286,8 +286,7 @@ def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, unt
         fake.gpus[0]["processes"] = f"{child}:4096,1:77"
         fake.tell()
         collector = NvidiaCollector(NvidiaCollector.Config(root=tmp_path, pid=parent.pid))
-        collector.level = Level.BASIC
-        assert shares(Watch(collector))[USED] == 4096
+        assert shares(Watch(collector, Level.BASIC))[USED] == 4096
         collector.close()
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
@@ -301,11 +300,11 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     told.tell()
     collector = watch().collector
     dims = Dimensions(gpu="0")
-    assert [*collector.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
+    assert [*collector._gpus.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
     told.gpus[0]["samples"] = "71:9:100,72:9:7"
     told.tell()
-    assert [one.utilization for one in collector.processes()] == [100, 7]
-    assert [device[:2] for device in collector.devices()] == [
+    assert [one.utilization for one in collector._gpus.processes()] == [100, 7]
+    assert [device[:2] for device in collector._gpus.devices()] == [
         (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
     ]
 
@@ -315,11 +314,11 @@ def test_a_process_of_which_the_driver_has_no_sample_did_nothing(driver, watch):
     told.gpus[0] |= {"processes": "71:1,72:2", "samples": "71:5:40"}
     told.tell()
     collector = watch().collector
-    list(collector.processes())
-    assert [one.utilization for one in collector.processes()] == [0, 0]
+    list(collector._gpus.processes())
+    assert [one.utilization for one in collector._gpus.processes()] == [0, 0]
     told.gpus[0]["samples"] = "72:9:30"
     told.tell()
-    assert [one.utilization for one in collector.processes()] == [0, 30]
+    assert [one.utilization for one in collector._gpus.processes()] == [0, 30]
 
 
 def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(driver, watch):
@@ -327,10 +326,10 @@ def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(driver, watc
     told.gpus[0] |= {"processes": "27:1,28:2", "samples": "645400:5:40"}  # in a container
     told.tell()
     collector = watch().collector
-    list(collector.processes())
+    list(collector._gpus.processes())
     told.gpus[0]["samples"] = "645400:9:30"
     told.tell()
-    assert [one.utilization for one in collector.processes()] == [None, None]
+    assert [one.utilization for one in collector._gpus.processes()] == [None, None]
 
 
 def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(driver, watch, process):
@@ -340,11 +339,11 @@ def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(driver, watc
     process(71)
     watched = watch(Level.BASIC, pid=71)
     shares(watched)
-    list(watched.collector.processes())
+    list(watched.collector._gpus.processes())
     told.gpus[0]["samples"] = "71:1800000000000200:42"
     told.tell()
     assert shares(watched)[BUSY] == 42
-    assert [one.utilization for one in watched.collector.processes()] == [42]
+    assert [one.utilization for one in watched.collector._gpus.processes()] == [42]
 
 
 def test_the_clients_of_mps_are_listed_and_its_server_is_not(driver, watch, process, proc):
@@ -354,7 +353,7 @@ def test_the_clients_of_mps_are_listed_and_its_server_is_not(driver, watch, proc
     for pid, name in (500, "nvidia-cuda-mps"), (71, "python"):
         process(pid)
         (proc / f"{pid}/comm").write_text(f"{name}\n")
-    assert [one.pid for one in watch().collector.processes()] == [71, 72]
+    assert [one.pid for one in watch().collector._gpus.processes()] == [71, 72]
 
 
 def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
@@ -362,7 +361,7 @@ def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
     collector = watch().collector
     told.gpus[0]["lost"] = 1
     told.tell()
-    assert {one.dims["gpu"] for one in collector.processes()} == {"1"}
+    assert {one.dims["gpu"] for one in collector._gpus.processes()} == {"1"}
 
 
 def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_driver_tells_their_place(driver, watch):
@@ -371,7 +370,7 @@ def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_drive
     told.gpus[0]["mig"]["1"] |= {"profile": "!4", "slice": 0}  # no permission
     told.tell()
     bench = watch()
-    names = names_of(bench.collector.devices())
+    names = names_of(bench.collector._gpus.devices())
     assert {name: dims for name, dims in names.items() if "mig-" in name} == {
         "gpu-0-mig-9-4": Dimensions(gpu="0", mig="0")
     }
@@ -381,7 +380,7 @@ def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_drive
 
 def test_gpus_and_instances_have_the_names_that_schedulers_use(driver, watch):
     driver("h100_mig")
-    names = {name: device.dims for device in watch().collector.devices() for name in device.ids}
+    names = {name: device.dims for device in watch().collector._gpus.devices() for name in device.ids}
     whole, first = Dimensions(gpu="0"), Dimensions(gpu="0", mig="0")
     assert names["0"] == names["nvidia0"] == whole
     assert {name.partition("-")[0] for name, dims in names.items() if dims == whole} >= {"GPU"}

@@ -150,9 +150,10 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
         import json, os, sys
         from pathlib import Path
         from chipwatch.collectors.nvidia import NvidiaCollector
+        from chipwatch.contract.plugin import Given
 
         collector = NvidiaCollector(NvidiaCollector.Config(proc=Path(sys.argv[1])))
-        collector.open()
+        collector.open(Given())
         first = [point.metric.name for point in collector.collect(1)]
         out, into = os.pipe()
         if os.fork() == 0:
@@ -187,12 +188,13 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         import json, sys
         from pathlib import Path
         from chipwatch.collectors.nvidia import NvidiaCollector
+        from chipwatch.contract.plugin import Given
         from chipwatch.contract.errors import Unavailable
 
         nowhere = Path(sys.argv[1])
         collector = NvidiaCollector(NvidiaCollector.Config(proc=nowhere, root=nowhere))
         try:
-            collector.open()
+            collector.open(Given())
         except Unavailable:
             print(json.dumps(["chipwatch.host.nvml" in sys.modules, "ctypes" in sys.modules]))
         """,

@@ -8,7 +8,8 @@ from tests.doubles.nvml.driver import together
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.extensions import names_of
+from chipwatch.contract.facts import names_of
+from chipwatch.contract.plugin import Given
 
 CODES = [*range(1, 31), 999]
 PLACES = {
@@ -204,8 +205,8 @@ def test_a_new_gpu_in_place_of_a_lost_one_has_its_index_and_its_xids(driver, wat
     assert states(read) == {"0": 1, "1": 1, "2": 1}
     assert read["gpu.temperature{gpu=1}"] == 33
     assert [dict(point.dims)["gpu"] for point in watched.points if point.metric.name == "gpu.xid"] == ["1"]
-    assert f"{NEW}1" in names_of(watched.collector.devices())
-    assert fake.gpus[1]["uuid"] in names_of(watched.collector.devices())
+    assert f"{NEW}1" in names_of(watched.collector._gpus.devices())
+    assert fake.gpus[1]["uuid"] in names_of(watched.collector._gpus.devices())
 
 
 @pytest.mark.parametrize("returned", [8, 3])
@@ -224,7 +225,7 @@ def test_gpus_that_return_with_other_uuids_are_not_lost(driver, watch, returned)
     fake.tell()
     watched.read(10)
     assert states(watched.read(10)) == {str(n): int(n < returned) for n in range(8)}
-    listed = [name for name in names_of(watched.collector.devices()) if name.startswith("GPU-")]
+    listed = [name for name in names_of(watched.collector._gpus.devices()) if name.startswith("GPU-")]
     assert len(listed) == 8
 
 
@@ -543,7 +544,7 @@ def test_a_machine_without_the_driver_is_unavailable(tmp_path, monkeypatch):
     (tmp_path / "proc").mkdir()
     collector = NvidiaCollector(NvidiaCollector.Config(proc=tmp_path / "proc", root=tmp_path))
     with pytest.raises(Unavailable, match=f"no NVIDIA driver: {tmp_path}/proc/driver/nvidia/version, .*/dev/nvidiactl"):
-        collector.open()
+        collector.open(Given())
     assert collector.describe() == ""
     collector.close()
 
@@ -598,7 +599,7 @@ def test_check_reports_gpus_of_proc_that_nvml_does_not_list(driver, watch, proc)
 
 
 def parts(watched):
-    return {name for name in names_of(watched.collector.devices()) if name.startswith("MIG-")}
+    return {name for name in names_of(watched.collector._gpus.devices()) if name.startswith("MIG-")}
 
 
 def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, watch):

@@ -7,6 +7,8 @@ import pytest
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.facts import Unlisted
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 GIB = 1 << 30
@@ -85,7 +87,7 @@ def test_a_jetson_has_its_load_from_the_kernel_and_nothing_from_a_driver_that_re
     read = gpu.read()
     assert (read[UTILIZATION], read[TEMPERATURE], read[UNIFIED]) == (43.7, 48.5, 1)
     assert (read[USED], read["gpu.memory.total{gpu=0}"]) == (GIB, TOTAL), "of the one process that can exist"
-    assert [process.pid for process in gpu.collector.processes()] == [77]
+    assert [process.pid for process in gpu.collector._gpus.processes()] == [77]
     assert gpu.problems == []
 
 
@@ -126,21 +128,21 @@ def test_a_jetson_without_nvml_has_load_temperature_and_memory(machine, sys, tmp
     (tmp_path / "proc/driver/nvidia/version").unlink()
     collector = NvidiaCollector(config)
     with pytest.raises(Unavailable, match="no NVIDIA driver"):
-        collector.open()
+        collector.open(Given())
     machine("class/devfreq/57000000.gpu/device/load", "250\n")
     machine("class/devfreq/17000000.emc/cur_freq", "204000000\n")
     machine("class/devfreq/57000000.gpu/cur_freq", "921600000\n")
     machine("class/thermal/thermal_zone0/type", "GPU-therm\n")
     machine("class/thermal/thermal_zone0/temp", "41000\n")
     machine("firmware/devicetree/base/model", "NVIDIA Jetson Xavier NX Developer Kit\0")
-    collector.open()
+    collector.open(Given())
     assert {point.metric.name: point.value for point in collector.collect(7)} == {
         "gpu.utilization": 25, "gpu.temperature": 41, "gpu.memory.total": TOTAL, "gpu.unified_memory": 1,
         "gpu.clock.graphics": 921.6,
     }  # fmt: skip
-    assert [device.model for device in collector.devices()] == ["NVIDIA Jetson Xavier NX Developer Kit"]
-    assert [(part.active, part.lost) for part in collector.activity()] == [(0.25, False)]
-    assert collector.processes() is None
+    assert [device.model for device in collector._gpus.devices()] == ["NVIDIA Jetson Xavier NX Developer Kit"]
+    assert [(part.active, part.lost) for part in collector._gpus.activity()] == [(0.25, False)]
+    assert [*collector._gpus.processes()] == [Unlisted("the kernel lists none")]
     collector.close()
     assert check_collector(NvidiaCollector(config))
 

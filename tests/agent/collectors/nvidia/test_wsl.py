@@ -6,6 +6,7 @@ import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.plugin import Given
 
 
 def test_a_gpu_in_wsl_is_read_without_what_its_driver_does_not_support(driver, watch, proc, tmp_path):
@@ -19,7 +20,7 @@ def test_a_gpu_in_wsl_is_read_without_what_its_driver_does_not_support(driver, w
     fake.tell()
     (proc / "driver/nvidia/version").unlink()
     with pytest.raises(Unavailable, match="no NVIDIA driver"):
-        NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path)).open()
+        NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path)).open(Given())
     (tmp_path / "dev").mkdir(exist_ok=True)
     (tmp_path / "dev/dxg").touch()
     gpu = watch()

@@ -16,6 +16,7 @@ from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
 
 LONG = 60.0
 T4 = Path(__file__).parents[3] / "fixtures/openmetrics/dcgm_exporter_t4_gke.prom"
@@ -35,7 +36,7 @@ def opened():
     def make(**endpoints):
         made = {name: of if isinstance(of, Endpoint) else Endpoint(url=of) for name, of in endpoints.items()}
         collector = OpenmetricsCollector(OpenmetricsCollector.Config(endpoints=made))
-        collector.open()
+        collector.open(Given())
         collectors.append(collector)
         return collector
 
@@ -65,7 +66,7 @@ def until(collector, *, points=False, problems=False):
 
 def test_without_an_endpoint_the_collector_is_unavailable():
     with pytest.raises(Unavailable, match=r"\[collectors\.openmetrics\.endpoints\.NAME\]"):
-        OpenmetricsCollector(OpenmetricsCollector.Config()).open()
+        OpenmetricsCollector(OpenmetricsCollector.Config()).open(Given())
 
 
 def test_names_and_labels_are_kept_and_empty_labels_are_absent(exporter, opened):

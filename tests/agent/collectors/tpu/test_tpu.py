@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.ports import free_port
+from tests.told import devices, processes
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
@@ -25,7 +26,8 @@ from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
 from chipwatch.collectors.tpu.sdk import LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import Device
+from chipwatch.contract.facts import Device
+from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
@@ -163,7 +165,7 @@ def test_every_kind_of_chip_is_detected(host, ids, chip):
 def test_network_cards_of_the_vendor_are_not_tpus(host):
     assert find_chips(host / "bus/pci/devices") is None
     with pytest.raises(Unavailable, match=r"no TPU: no such device of vendor 0x1ae0 in .*/bus/pci/devices"):
-        TpuCollector(TpuCollector.Config(sys=host)).open()
+        TpuCollector(TpuCollector.Config(sys=host)).open(Given())
 
 
 def test_the_bus_of_this_machine_can_be_read():
@@ -299,14 +301,14 @@ def test_values_of_a_workload_are_read_over_grpc(v6e, service, part, chips):
     assert list(values) == chips
     service.answers = answers(values)
     service.start()
-    v6e.open()
+    v6e.open(Given())
     assert tick(v6e) == (expected(values), [])
     assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, 4 devices"
 
 
 @needs_grpc
 def test_without_a_workload_there_are_no_values_and_no_problems(v6e, service):
-    v6e.open()
+    v6e.open(Given())
     assert tick(v6e) == ({}, [])
     assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, no workload so far"
 
@@ -315,7 +317,7 @@ def test_without_a_workload_there_are_no_values_and_no_problems(v6e, service):
 def test_a_workload_may_start_and_end(v6e, service):
     values = captured(1)
     service.answers = answers(values)
-    v6e.open()
+    v6e.open(Given())
     assert tick(v6e) == ({}, [])
     for _ in range(2):
         service.start()
@@ -328,7 +330,7 @@ def test_a_workload_may_start_and_end(v6e, service):
 def test_lists_may_be_empty_while_a_workload_starts(v6e, service):
     service.answers = dict.fromkeys((USAGE, TOTAL, DUTY), b"")
     service.start()
-    v6e.open()
+    v6e.open(Given())
     assert tick(v6e) == ({}, [])
 
 
@@ -338,7 +340,7 @@ def test_an_unsupported_metric_does_not_affect_the_others(v6e, service):
     service.answers = answers(values)
     del service.answers[TOTAL]
     service.start()
-    v6e.open()
+    v6e.open(Given())
     found, problems = tick(v6e)
     assert found["0"] == {"tpu.memory.used": values[0][0], "tpu.duty_cycle": 100.0}
     assert problems == [f"{TOTAL}: NOT_FOUND"]
@@ -359,8 +361,7 @@ def test_metrics_of_newer_runtimes_need_level_detailed(v6e, service):
     service.start()
     told = {}
     for level in Level:
-        v6e.level = level
-        v6e.open()
+        v6e.open(Given(level=level))
         found, problems = tick(v6e)
         assert problems == []
         names = [metric for metric, _ in NEWER.values()]
@@ -376,8 +377,7 @@ def test_metrics_of_newer_runtimes_need_level_detailed(v6e, service):
 def test_metrics_that_an_older_runtime_lacks_are_absent_without_problems(v6e, service):
     service.answers = answers(captured(1))
     service.start()
-    v6e.level = Level.ALL
-    v6e.open()
+    v6e.open(Given(level=Level.ALL))
     assert tick(v6e) == (expected(captured(1)), [])
     assert {field(1, name.encode()) for name in NEWER} <= set(service.asked)
 
@@ -468,8 +468,7 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
     service.start()
     read = {}
     for level in Level:
-        v6e.level = level
-        v6e.open()
+        v6e.open(Given(level=level))
         read[level] = {
             (point.metric.name, *point.dims.values()): round(point.value, 9)
             for point in v6e.collect(AT)
@@ -494,8 +493,8 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
 
 @needs_grpc
 def test_the_packets_of_a_connection_that_ends_are_not_counted_again_with_the_next(v6e, service):
-    v6e.level, name = Level.ALL, "megascale.grpc_tcp_packets_sent.cumulative.count"
-    v6e.open()
+    name = "megascale.grpc_tcp_packets_sent.cumulative.count"
+    v6e.open(Given())
     service.start()
     counted = []
     for at, connections in (
@@ -522,8 +521,7 @@ def test_a_total_of_zero_is_a_number_and_equal_labels_are_added_up():
 
 @needs_grpc
 def test_the_counts_of_the_next_workload_begin_again(v6e, service):
-    v6e.level = Level.DETAILED
-    v6e.open()
+    v6e.open(Given(level=Level.DETAILED))
 
     def read(count, at):
         service.answers = {SENT: answer(labelled(distribution(count, 100.0), buffer_size="8MB+"))}
@@ -557,7 +555,7 @@ def collected(collector, at):
 def test_a_malformed_message_does_not_affect_the_others(v6e, service):
     service.answers = answers(captured(1)) | {USAGE: b"\xff\xff"}
     service.start()
-    v6e.open()
+    v6e.open(Given())
     found, problems = tick(v6e)
     assert found["3"] == {"tpu.memory.total": int(31.25 * GIB), "tpu.duty_cycle": 100.0}
     assert problems == [f"{USAGE}: the answer is not a protobuf message"]
@@ -569,7 +567,7 @@ def test_a_runtime_that_hangs_costs_one_timeout_each_reading(v6e, service, monke
     freed = threading.Event()
     service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
     service.start()
-    v6e.open()
+    v6e.open(Given())
     try:
         assert tick(v6e) == ({}, [f"{USAGE}: DEADLINE_EXCEEDED"])
         assert len(service.asked) <= 1
@@ -591,7 +589,7 @@ def test_another_service_on_the_port_gives_no_values(v6e, service):
                     taken.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
 
         threading.Thread(target=serve, daemon=True).start()
-        v6e.open()
+        v6e.open(Given())
         assert tick(v6e)[0] == {}
         server.shutdown(socket.SHUT_RDWR)
 
@@ -602,7 +600,7 @@ def test_no_proxy_is_used(v6e, service, monkeypatch):
     monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
     service.answers = answers(captured(1))
     service.start()
-    v6e.open()
+    v6e.open(Given())
     assert len(tick(v6e)[0]) == 4
 
 
@@ -614,7 +612,7 @@ def test_a_chip_with_two_devices_shares_its_duty_cycle(host, service):
     service.answers[TOTAL] = response([(n, 16 * GIB) for n in range(4)])
     service.start()
     collector = TpuCollector(TpuCollector.Config(sys=host, port=service.port))
-    collector.open()
+    collector.open(Given())
     found, problems = tick(collector)
     collector.close()
     assert [found[str(n)]["tpu.duty_cycle"] for n in range(4)] == [12.5, 12.5, 75.0, 75.0]
@@ -630,7 +628,7 @@ def test_impossible_values_are_absent(v6e, service):
         DUTY: response([(0, 100.5), (1, float("nan")), (2, -1.0), (3, 0.0)]),
     }
     service.start()
-    v6e.open()
+    v6e.open(Given())
     assert tick(v6e) == (
         {"0": {"tpu.memory.total": 4, "tpu.memory.used": 5}, "3": {"tpu.duty_cycle": 0.0}},
         [],
@@ -690,7 +688,6 @@ def sdk(tmp_path, monkeypatch):
 def with_sdk(v6e):
     """A collector that uses the SDK beside gRPC, without a workload."""
     collector = TpuCollector(dataclasses.replace(v6e._config, sdk=True))
-    collector.level = Level.DETAILED
     yield collector
     collector.close()
 
@@ -722,8 +719,7 @@ def is_gone(pid):
 def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, level, told):
     sdk({"tensorcore_util": ["13.60"]})
     collector = TpuCollector(dataclasses.replace(v6e._config, sdk=wanted, port=1))
-    collector.level = level
-    collector.open()
+    collector.open(Given(level=level))
     assert tick(collector) == (told, [])
     assert ("libtpu" in collector.describe()) == bool(told)
     assert "libtpu" not in sys.modules
@@ -733,7 +729,7 @@ def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, le
 @needs_grpc
 def test_an_sdk_without_a_workload_has_no_values(with_sdk, sdk):
     sdk({name: [] for name in KEYS})
-    with_sdk.open()
+    with_sdk.open(Given(level=Level.DETAILED))
     assert tick(with_sdk) == ({}, [])
     assert with_sdk.describe().endswith(", libtpu, no workload so far")
 
@@ -742,14 +738,14 @@ def test_an_sdk_without_a_workload_has_no_values(with_sdk, sdk):
 @pytest.mark.parametrize(("data", "error"), [({"tensorcore_util": ["N/A"]}, "ValueError"), ({}, "RuntimeError")])
 def test_an_invalid_value_of_the_sdk_does_not_affect_the_others(with_sdk, sdk, data, error):
     sdk(data | {"tpu_throttle_score": ["0-1"]})
-    with_sdk.open()
+    with_sdk.open(Given(level=Level.DETAILED))
     assert tick(with_sdk) == ({"0": {"tpu.throttled": 10}}, [f"libtpu: tensorcore_util: {error}"])
 
 
 @needs_grpc
 def test_metrics_that_an_older_libtpu_lacks_are_absent_without_problems(with_sdk, sdk):
     sdk({"tensorcore_util": ["1"]})
-    with_sdk.open()
+    with_sdk.open(Given(level=Level.DETAILED))
     assert tick(with_sdk) == ({"0": {"tpu.tensorcore.utilization": 1}}, [])
 
 
@@ -759,7 +755,7 @@ def test_the_sdk_reports_throttling_and_links(with_sdk, sdk):
         "tpu_throttle_score": ["0-0", "1-1", "3-10", "4-11"],
         "ici_link_health": ["tray1.chip3.ici0.int: 0", "tray1.chip3.ici1.int: 10", "tray1.chip3.ici2.int: 11"],
     })  # fmt: skip
-    with_sdk.open()
+    with_sdk.open(Given(level=Level.DETAILED))
     assert sorted((point.metric.name, *point.dims.values(), point.value) for point in with_sdk.collect(AT)) == [
         ("tpu.link.fault", "tray1.chip3.ici0.int", 0),
         ("tpu.link.fault", "tray1.chip3.ici1.int", 10),
@@ -777,8 +773,7 @@ def test_a_libtpu_that_holds_the_interpreters_lock_costs_its_own_values(v6e, ser
     now = [1000.0]
     config = dataclasses.replace(v6e._config, sdk=True, interval=1.0)
     collector = TpuCollector(config, clock=lambda: now[0])
-    collector.level = Level.DETAILED
-    collector.open()
+    collector.open(Given(level=Level.DETAILED))
     assert until(hangs)
     assert tick(collector)[0] == expected(values)
     assert until(lambda: tick(collector) == (expected(values), ["libtpu has printed nothing yet"]))
@@ -815,7 +810,7 @@ def test_a_check_ends_and_leaves_no_process_where_libtpu_hangs(agent, v6e, hangs
 def test_an_sdk_that_cannot_be_loaded_is_unavailable(with_sdk, sdk):
     sdk({}, error="raise ImportError('libtpu.so: cannot open')")
     with pytest.raises(Unavailable, match=r"libtpu: libtpu.so: cannot open"):
-        with_sdk.open()
+        with_sdk.open(Given(level=Level.DETAILED))
 
 
 @needs_grpc
@@ -824,8 +819,8 @@ def test_a_missing_sdk_is_unavailable_only_where_it_is_asked_for(v6e, with_sdk, 
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libtpu" else find_spec(name))
     with pytest.raises(Unavailable, match=r"libtpu is not installed; install it, or set collectors.tpu.sdk = false"):
-        with_sdk.open()
-    v6e.open()
+        with_sdk.open(Given(level=Level.DETAILED))
+    v6e.open(Given())
     assert tick(v6e) == ({}, [])
 
 
@@ -834,13 +829,13 @@ def test_without_grpcio_no_libtpu_is_loaded_and_the_message_says_what_to_install
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else find_spec(name))
     with pytest.raises(Unavailable, match="grpcio is not installed: install chipwatch with the extra 'tpu'"):
-        v6e.open()
+        v6e.open(Given())
 
 
 def test_libtpu_is_never_loaded_without_a_tpu(host, sdk):
     sdk({}, error="raise SystemExit('it aborts here')")
     with pytest.raises(Unavailable, match="no TPU"):
-        TpuCollector(TpuCollector.Config(sys=host)).open()
+        TpuCollector(TpuCollector.Config(sys=host)).open(Given())
 
 
 def test_the_utilization_of_a_full_memory_is_at_most_100():
@@ -861,6 +856,6 @@ def test_the_processes_that_have_a_chip_open_are_on_its_devices(host, tmp_path):
         find_chips(host / "bus/pci/devices"),
         {index: Dimensions(tpu=str(index)) for index in range(4)},
     )
-    found = sorted((one.pid, one.dims["tpu"]) for one in collector.processes())
+    found = sorted((one.pid, one.dims["tpu"]) for one in processes(collector))
     assert found == [(10, "2"), (10, "3"), *((11, str(index)) for index in range(4))]
-    assert Device(Dimensions(tpu="2"), ids=("tpu2",)) in collector.devices()
+    assert Device(Dimensions(tpu="2"), ids=("tpu2",)) in devices(collector)

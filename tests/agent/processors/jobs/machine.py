@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import GroupUse, JobFacts, Owner, ProcessUse
 from chipwatch.processors.jobs import JobsProcessor
 
@@ -42,10 +42,10 @@ class Machine:
             processes=dict(used), stopped=frozenset(stopped), delays=dict(delays), transfers=dict(transfers),
             followed=followed,
         )  # fmt: skip
-        self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs, *collectives]
+        self.facts = [DeviceFacts(self.moment, listed, known, found), jobs, *collectives]
         tick = [gauge(name, "%", "").point(self.at, value, dims_of(gpu)) for gpu, name, value in points]
         tick += [gauge(name, "1", "").point(self.at, value, Dimensions(dims)) for name, dims, value in host]
-        self.points = [*self.processor.derive(tick, self.at)]
+        self.points = [*self.processor.derive(tick, self.at, self.facts)]
         return self.points
 
     def use(self, owner, seconds=TICK, **rates):

@@ -18,8 +18,9 @@ from tests.doubles.nvml.driver import CannotBuild, Loaded, build, profile
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.contract.extensions import DeviceFacts, names_of
+from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.owner import Allocation, JobFacts, Owner
+from chipwatch.contract.plugin import Given
 from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000
@@ -117,12 +118,11 @@ class Node:
     def begin(self):
         """Start the agent, with what it saved last."""
         self.collector = NvidiaCollector(NvidiaCollector.Config(proc=self.folder / "proc", root=self.folder))
-        self.collector.level = Level.BASIC
         self.collector._clock = lambda: int((BOOT + self.now) * SECOND)
         self.processor = JobsProcessor(JobsProcessor.Config(interval=INTERVAL))
         if self.saved:
             self.processor.restore(self.saved)
-        self.collector.open()
+        self.collector.open(Given(level=Level.BASIC))
 
     def end(self, *, kill):
         """End the agent; one that is killed saves nothing."""
@@ -136,8 +136,8 @@ class Node:
         moment, at, points = int((BOOT + self.now) * SECOND), START + int(self.now * SECOND), []
         with suppress(PartlyCollected):
             points += (point for point in self.collector.collect(at) if point.metric.level <= Level.BASIC)
-        processes, activity = [*self.collector.processes()], [*self.collector.activity()]
-        devices = DeviceFacts(moment, processes, names_of(self.collector.devices()), activity, "nvidia")
+        processes, activity = [*self.collector._gpus.processes()], [*self.collector._gpus.activity()]
+        devices = DeviceFacts(moment, processes, names_of(self.collector._gpus.devices()), activity, "nvidia")
         here = {
             hold.pid: Owner("slurm", hold.job, since=START + int(hold.start * SECOND))
             for hold in HOLDS if hold.start <= self.now < hold.end
@@ -145,8 +145,8 @@ class Node:
         # Of jobs on a GPU that is lost only the scheduler knows.
         given = [Allocation("5", owner, "mapping") for pid, owner in here.items() if pid == 107]
         jobs = JobFacts(moment, here, given)
-        self.processor.facts = [devices, jobs]
-        [*self.processor.derive(points, at)]
+        self.facts = [devices, jobs]
+        [*self.processor.derive(points, at, self.facts)]
         for one in activity:
             self.seen.setdefault(".".join(one.dims.values()), self.now)
         if self.now % SAVES == 0:

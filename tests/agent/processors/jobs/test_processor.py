@@ -11,7 +11,7 @@ from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of,
 
 from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.contract.datapoint import Dimensions, counter
-from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts
+from chipwatch.contract.facts import Device, DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import Allocation, Owner
 from chipwatch.host.gpu_metrics import UTILIZATION
 from chipwatch.processors.jobs import JobsProcessor
@@ -32,16 +32,16 @@ def spent(machine, number):
 
 def test_a_host_without_accelerators_has_no_series_and_says_so():
     machine = Machine()
-    machine.processor.facts = []
-    assert [*machine.processor.derive([], START)] == []
+    machine.facts = []
+    assert [*machine.processor.derive([], START, machine.facts)] == []
     assert machine.processor.describe() == "no accelerator"
     assert as_text(machine.processor.answer()) == "no accelerator is known"
 
 
 def test_devices_without_processes_and_activity_are_left_out():
     machine = Machine()
-    machine.processor.facts = [DeviceFacts(SECOND, None, {"0": dims_of(0)}, [], "gpu", [Device(dims_of(0), "H100")])]
-    assert [*machine.processor.derive([UTILIZATION.point(START, 50.0, dims_of(0))], START)] == []
+    machine.facts = [DeviceFacts(SECOND, None, {"0": dims_of(0)}, [], "gpu", [Device(dims_of(0), "H100")])]
+    assert [*machine.processor.derive([UTILIZATION.point(START, 50.0, dims_of(0))], START, machine.facts)] == []
     assert machine.processor.answer()["devices"] == []
 
 
@@ -179,10 +179,10 @@ def test_the_xid_of_a_gpu_that_fell_off_the_bus_is_evidence_of_its_loss():
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=given, points=[])
     machine.moment += 5 * SECOND
     machine.at += 5 * SECOND
-    facts = machine.processor.facts
-    machine.processor.facts = [facts[0]._replace(moment=machine.moment), facts[1]]
+    facts = machine.facts
+    machine.facts = [facts[0]._replace(moment=machine.moment), facts[1]]
     xid = counter("gpu.xid", "{error}", "").point(machine.at, 1, Dimensions(gpu="0", xid="79"), start_time=START)
-    machine.points = [*machine.processor.derive([xid], machine.at)]
+    machine.points = [*machine.processor.derive([xid], machine.at, machine.facts)]
     assert spent(machine, 41337) == {"busy": 5.0, "lost": 5.0}
 
 
@@ -223,12 +223,12 @@ def test_a_gpu_in_place_of_another_has_its_own_uuid():
     machine = Machine()
     for uuid in ("GPU-1", "GPU-2"):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-        facts = machine.processor.facts
+        facts = machine.facts
         dims = Dimensions(gpu="0", uuid=uuid)
-        machine.processor.facts = [
+        machine.facts = [
             facts[0]._replace(moment=machine.moment + 1, activity=[facts[0].activity[0]._replace(dims=dims)]), facts[1],
         ]  # fmt: skip
-        points = [*machine.processor.derive([], machine.at)]
+        points = [*machine.processor.derive([], machine.at, machine.facts)]
         assert [one.dims["uuid"] for one in points if one.metric.name == "job.gpu.held"] == [uuid]
 
 
@@ -351,8 +351,8 @@ def test_while_what_tells_who_holds_devices_cannot_be_read_none_is_free(what):
 
 def test_before_the_collector_jobs_has_answered_no_device_is_free():
     machine = Machine()
-    machine.processor.facts = [DeviceFacts(2000 * SECOND, [], {"0": dims_of(0)}, [DeviceActivity(dims_of(0), **IDLE)])]
-    machine.points = [*machine.processor.derive([], START)]
+    machine.facts = [DeviceFacts(2000 * SECOND, [], {"0": dims_of(0)}, [DeviceActivity(dims_of(0), **IDLE)])]
+    machine.points = [*machine.processor.derive([], START, machine.facts)]
     assert machine.values("gpu.count") == {("unknown",): 1}
     machine.moment = 2000 * SECOND
     machine.tick([], {0: IDLE})

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 from tests.examples import examples
 
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
@@ -88,8 +88,8 @@ class Run:
             ]
             uses = [GroupUse(JOBS[n]) for n in sorted(told["alive"])]
             facts.append(JobFacts(self.moment, owners, granted, uses, followed=followed))
-        self.processor.facts = facts
-        return [*self.processor.derive([], self.at)]
+        self.facts = facts
+        return [*self.processor.derive([], self.at, self.facts)]
 
 
 @given(st.lists(ticks, min_size=2, max_size=25))

@@ -166,9 +166,9 @@ def test_a_stopped_process_stays_named_while_the_list_of_processes_is_late_for_a
     assert causes() == said
     for n in range(1, 17):  # the driver is late
         machine.at, machine.moment = machine.at + 5 * SECOND, machine.moment + 5 * SECOND
-        jobs = machine.processor.facts[-1]
-        machine.processor.facts = [jobs._replace(moment=machine.moment)]
-        [*machine.processor.derive([], machine.at)]
+        jobs = machine.facts[-1]
+        machine.facts = [jobs._replace(moment=machine.moment)]
+        [*machine.processor.derive([], machine.at, machine.facts)]
         assert n > 12 or causes() == said
     assert causes() == []
     for _ in range(3):

@@ -7,6 +7,7 @@ from tests.agent.processors.jobs.machine import SECOND, START, Machine, job
 
 from chipwatch.commands.ended_jobs import CAUSES
 from chipwatch.contract.owner import GroupUse
+from chipwatch.contract.plugin import Given
 from chipwatch.processors.jobs import JobsProcessor, causes
 
 ADA, BOB = job(41337, user="ada", since=START - 100 * SECOND), job(41340, user="bob")
@@ -19,17 +20,18 @@ class Kept(Machine):
     def __init__(self, **config):
         super().__init__(**config)
         self.records, self.error = [], None
-        self.processor.append = self.add
+        self.processor.open(Given(append=self.add))
 
     def add(self, rows):
         if self.error:
             raise self.error
         self.records += rows
+        return True
 
     def restart(self, saved):
         self.processor = JobsProcessor(JobsProcessor.Config())
         self.processor.restore(saved)
-        self.processor.append = self.add
+        self.processor.open(Given(append=self.add))
 
     def pause(self, seconds, **facts):
         for _ in range(int(seconds / 5)):

@@ -184,9 +184,8 @@ def test_a_ledger_of_another_agent_that_ran_at_the_same_time_counts_no_time_twic
     for n in range(12):
         machine.processor = first
         machine.tick([(0, 10)], {0: energy, 1: IDLE}, owners={10: ADA})
-        second.facts = first.facts
         if n >= 4:
-            list(second.derive([], machine.at))
+            list(second.derive([], machine.at, machine.facts))
     machine.processor = second
     second.restore(first.saved())
     machine.tick([(0, 10)], {0: energy, 1: IDLE}, owners={10: ADA})
@@ -201,13 +200,17 @@ def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next
     machine = Machine()
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-    facts = machine.processor.facts
+    facts = machine.facts
     restart(machine, seconds=10)
     for _ in range(2):
         machine.moment += 5 * SECOND
         machine.at += 5 * SECOND
-        machine.processor.facts = [facts[0]._replace(moment=machine.moment)]
-        assert not [point for point in machine.processor.derive([], machine.at) if point.metric.name == "job.gpus"]
+        machine.facts = [facts[0]._replace(moment=machine.moment)]
+        assert not [
+            point
+            for point in machine.processor.derive([], machine.at, machine.facts)
+            if point.metric.name == "job.gpus"
+        ]
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     assert spent(machine, ADA) == {"busy": 5.0, "unseen": 25.0}
     assert sums_agree(machine)
@@ -295,12 +298,12 @@ def test_a_gpu_that_was_not_read_before_a_kill_goes_on_from_its_last_reading():
     machine = Machine()
     for _ in range(3):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-    jobs = machine.processor.facts[1]
+    jobs = machine.facts[1]
     for _ in range(10):  # the driver hangs
         machine.at += 5 * SECOND
         machine.moment += 5 * SECOND
-        machine.processor.facts = [jobs._replace(moment=machine.moment)]
-        [*machine.processor.derive([], machine.at)]
+        machine.facts = [jobs._replace(moment=machine.moment)]
+        [*machine.processor.derive([], machine.at, machine.facts)]
     restart(machine, seconds=10)
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     assert spent(machine, ADA) == {"busy": 10.0, "unseen": 65.0}
@@ -311,9 +314,9 @@ def test_a_job_that_came_during_a_stop_counts_from_its_start_also_after_a_second
     machine.tick([], {0: IDLE})
     restart(machine, seconds=60)
     came = BOB._replace(since=machine.at - 20 * SECOND)
-    machine.processor.facts = []
+    machine.facts = []
     machine.at, machine.moment = machine.at + 5 * SECOND, machine.moment + 5 * SECOND
-    [*machine.processor.derive([], machine.at)]
+    [*machine.processor.derive([], machine.at, machine.facts)]
     restart(machine, seconds=20)
     machine.tick([(0, 10)], {0: BUSY}, owners={10: came})
     assert spent(machine, BOB) == {"unseen": 50.0}

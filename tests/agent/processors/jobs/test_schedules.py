@@ -8,8 +8,9 @@ from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.contract.extensions import DeviceFacts
+from chipwatch.contract.facts import DeviceFacts
 from chipwatch.contract.owner import Allocation, JobFacts, Owner
+from chipwatch.contract.plugin import Given
 from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000
@@ -31,7 +32,6 @@ class Replay:
     def __init__(self, driver, proc, level=Level.BASIC, **config):
         self.driver, self.level, self.moment, self.at = driver, level, 1000 * SECOND, START
         self.collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=proc))
-        self.collector.level = level
         self.collector._clock = lambda: self.moment
         self.processor = JobsProcessor(JobsProcessor.Config(**config))
         self.owners, self.allocations, self.points = {}, [], []
@@ -45,14 +45,15 @@ class Replay:
             tick += (point for point in self.collector.collect(self.at) if point.metric.level <= self.level)
         except PartlyCollected as partly:
             raise AssertionError(partly.problems) from partly
-        listed = [*self.collector.processes()]
+        listed = [*self.collector._gpus.processes()]
         names = {
-            str(n): dims for n, dims in enumerate(device.dims for device in self.collector.devices() if device.model)
+            str(n): dims
+            for n, dims in enumerate(device.dims for device in self.collector._gpus.devices() if device.model)
         }
-        devices = DeviceFacts(self.moment, listed, names, [*self.collector.activity()])
+        devices = DeviceFacts(self.moment, listed, names, [*self.collector._gpus.activity()])
         jobs = JobFacts(self.moment, self.owners, self.allocations)
-        self.processor.facts = [devices, jobs]
-        self.points = [*self.processor.derive(tick, self.at)]
+        self.facts = [devices, jobs]
+        self.points = [*self.processor.derive(tick, self.at, self.facts)]
 
     def states(self, job):
         """Return the seconds by state of a job."""
@@ -90,7 +91,7 @@ def watch(machine, gpus, owners, seconds=HALF_HOUR):
     for number, told in gpus.items():
         machine.driver.gpus[number] |= told
     machine.driver.tell()
-    machine.collector.open()
+    machine.collector.open(Given(level=machine.level))
     machine.owners = owners
     for _ in range(seconds // 5 + 1):
         machine.tick()

@@ -9,7 +9,7 @@ from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
 from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.contract.datapoint import gauge
-from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.processors.jobs.ledger import MOST_BYTES
@@ -83,8 +83,8 @@ def devices_alone(machine, activity, processes=(), source=""):
     listed = [DeviceProcess(dims_of(gpu), pid) for gpu, pid in processes]
     names = {str(gpu): dims_of(gpu) for gpu in activity}
     found = [DeviceActivity(dims_of(gpu), **options) for gpu, options in activity.items()]
-    machine.processor.facts = [DeviceFacts(machine.moment, listed, names, found, source)]
-    machine.points = [*machine.processor.derive([], machine.at)]
+    machine.facts = [DeviceFacts(machine.moment, listed, names, found, source)]
+    machine.points = [*machine.processor.derive([], machine.at, machine.facts)]
 
 
 def test_while_the_collector_of_jobs_hangs_nobody_is_charged():
@@ -112,8 +112,8 @@ def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collect
             DeviceFacts(machine.moment, processes, {}, [DeviceActivity(dims_of(gpu), 1.0)], source)
             for gpu, source in ((0, "nvidia"), (7, "amd"))
         ]
-        machine.processor.facts = [jobs._replace(moment=machine.moment), *(facts if tick < 3 else facts[1:])]
-        machine.points = [*machine.processor.derive([], machine.at)]
+        machine.facts = [jobs._replace(moment=machine.moment), *(facts if tick < 3 else facts[1:])]
+        machine.points = [*machine.processor.derive([], machine.at, machine.facts)]
     assert spent(machine, 41337) == {"busy": 10.0 + 45.0}
 
 
@@ -150,8 +150,8 @@ def test_energy_by_power_counts_for_two_intervals_at_most():
         point = gauge("gpu.power", "W", "").point(machine.at, 700.0, dims_of(0))
         jobs = JobFacts(machine.moment, {10: ADA})
         facts = DeviceFacts(machine.moment, [DeviceProcess(dims_of(0), 10)], {}, [DeviceActivity(dims_of(0), 1.0)])
-        machine.processor.facts = [facts, jobs]
-        machine.points = [*machine.processor.derive([point], machine.at)]
+        machine.facts = [facts, jobs]
+        machine.points = [*machine.processor.derive([point], machine.at, machine.facts)]
     assert machine.values("job.energy") == {("41337",): pytest.approx(700 * 15)}
 
 
