@@ -25,8 +25,6 @@ NOT_AVAILABLE: Final = frozenset({2**32 - 1, 2**64 - 1})
 """NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned number."""
 NO_DATA: Final = 21
 """NVML_ERROR_NO_DATA; also raised for an answer that is one of NOT_AVAILABLE."""
-MOST_VGPUS: Final = 256
-"""vGPUs of a GPU; a larger count is an error of the driver, and must not take memory."""
 LIBRARY: Final = "libnvidia-ml.so.1"
 load: Callable[[str], Any] = CDLL
 """Opens a library; a function that keeps its calls, while these are captured."""
@@ -149,19 +147,6 @@ def _struct(name: str, layout: str, version: int | None = None, *last: int) -> C
 def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any, ...]]:
     """Return the same, of a struct whose version has its size too."""
     return _struct(name, layout, Struct(layout).size | version << 24)
-
-
-def nvmlDeviceGetActiveVgpus(device: Any) -> list[int]:
-    """Return the vGPUs on a host's GPU; raise NVMLError."""
-    count = c_uint()
-    code = call("nvmlDeviceGetActiveVgpus", device, byref(count), None)
-    count.value = min(count.value, MOST_VGPUS)
-    numbers = (c_uint * count.value)()
-    if code == NVML_ERROR_INSUFFICIENT_SIZE:
-        code = call("nvmlDeviceGetActiveVgpus", device, byref(count), numbers)
-    if code:
-        raise NVMLError(code)
-    return numbers[: count.value]
 
 
 nvmlShutdown = _done("nvmlShutdown")

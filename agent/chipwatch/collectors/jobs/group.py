@@ -16,6 +16,21 @@ SOME, FULL = (re.compile(rb"^%b .*\btotal=(\d{1,19})\b" % kind, re.MULTILINE) fo
 """Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
 
 
+FILES: Final = {
+    "peak": ("memory", "memory.peak", "memory.max_usage_in_bytes"),
+    "memory": ("memory", "memory.current", "memory.usage_in_bytes"),
+    "events": ("memory", "memory.events", "memory.oom_control"),
+    "swap": ("memory", "memory.swap.current", "memory.stat"),
+    "cpu": ("cpu", "cpu.stat", "cpu.stat"),
+    "nanoseconds": ("cpuacct", None, "cpuacct.usage"),
+}
+"""Our word -> the controller, and the file's name in cgroup v2 and v1."""
+PRESSURES: Final = {
+    "io_some": ("io.pressure", SOME), "cpu_some": ("cpu.pressure", SOME), "memory_full": ("memory.pressure", FULL),
+}  # fmt: skip
+"""A field of GroupUse -> the file, which only v2 has, and the line."""
+
+
 class JobGroup:
     """Reads the usage of a job's cgroup, from files that stay open."""
 
@@ -24,17 +39,11 @@ class JobGroup:
         self.owner = owner
         self.start_time = owner.since or since
         self._group = group
-        memory, cpu = group.place("memory"), group.place("cpu")
+        self._files = {word: cgroup.kept(group.place(name), v2, v1) for word, (name, v2, v1) in FILES.items()}
+        if self._files["peak"]:
+            close_all(self._files.pop("memory"))
         unified = group.places.get("")
-        self._peak = cgroup.kept(memory, "memory.peak", "memory.max_usage_in_bytes")
-        self._memory = None if self._peak else cgroup.kept(memory, "memory.current", "memory.usage_in_bytes")
-        self._events = cgroup.kept(memory, "memory.events", "memory.oom_control")
-        self._swap = cgroup.kept(memory, "memory.swap.current", "memory.stat")
-        self._cpu = cgroup.kept(cpu, "cpu.stat", "cpu.stat")
-        self._cpuacct = cgroup.kept(group.place("cpuacct"), None, "cpuacct.usage")
-        self._io = cgroup.kept(unified, "io.pressure", "io.pressure")
-        self._pressure = cgroup.kept(unified, "memory.pressure", "memory.pressure")
-        self._queue = cgroup.kept(unified, "cpu.pressure", "cpu.pressure")
+        self._pressures = {word: cgroup.kept(unified, name, name) for word, (name, _) in PRESSURES.items()}
         self._most = 0
         self._cores: float | None = None
         self._due = 0
@@ -43,32 +52,23 @@ class JobGroup:
         """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
         if now >= self._due:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
-        stat, swap, nanoseconds = figures(self._cpu), figures(self._swap), figures(self._cpuacct).get(b"")
-        microseconds = stat.get(b"usage_usec")
-        cpu = nanoseconds / 1e9 if nanoseconds is not None else None if microseconds is None else microseconds / 1e6
-        peak = figures(self._peak).get(b"")  # since Linux 5.19
+        peak = figures(self._files["peak"]).get(b"")  # since Linux 5.19
         if peak is None:
-            self._most = max(self._most, figures(self._memory).get(b"", 0))
+            self._most = max(self._most, figures(self._files.get("memory")).get(b"", 0))
+        stat, swap = figures(self._files["cpu"]), figures(self._files["swap"])
+        nanoseconds, microseconds = figures(self._files["nanoseconds"]).get(b""), stat.get(b"usage_usec")
+        cpu = nanoseconds / 1e9 if nanoseconds is not None else None if microseconds is None else microseconds / 1e6
+        stalls = {word: _stalled(file, PRESSURES[word][1]) for word, file in self._pressures.items()}
         return GroupUse(
-            self.owner,
-            cpu=cpu,
-            cores=self._cores,
-            periods=stat.get(b"nr_periods"),
-            throttled=stat.get(b"nr_throttled"),
-            io_some=_stalled(self._io, SOME),
-            cpu_some=_stalled(self._queue, SOME),
-            memory_full=_stalled(self._pressure, FULL),
-            memory_max=self._most or None if peak is None else peak,
+            self.owner, cpu=cpu, cores=self._cores, periods=stat.get(b"nr_periods"),
+            throttled=stat.get(b"nr_throttled"), memory_max=self._most or None if peak is None else peak,
             swapped=swap.get(b"total_swap", swap.get(b"swap", swap.get(b""))),
-            oom_kills=figures(self._events).get(b"oom_kill"),
-            blocked=blocked,
-            since=self.start_time,
-        )
+            oom_kills=figures(self._files["events"]).get(b"oom_kill"), blocked=blocked, since=self.start_time, **stalls,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the files."""
-        of_memory = self._peak, self._memory, self._events, self._swap, self._pressure
-        close_all(*of_memory, self._cpu, self._cpuacct, self._io, self._queue)
+        close_all(*self._files.values(), *self._pressures.values())
 
 
 def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:

@@ -84,7 +84,8 @@ class NeuronRecords:
         """The last count of each runtime's pid and name in FROM_START; the least recently seen first."""
         self._short: set[tuple[str, int | None]] = set()
         """Groups and pids of the last readings over a short time."""
-        self._left_out, self._left_out_in_a_row = False, 0
+        self._left_out = 0
+        """Records in a row without some utilization, up to the last one."""
 
     def take(self, line: bytes, now: float, at: int, start_time: int) -> bool:
         """
@@ -106,10 +107,10 @@ class NeuronRecords:
         self._until = now + PERIODS * max(self._period(record), self._interval)
         for name, rows in self.machine.take(record, now, self._until, at, start_time):
             self._keep(name, rows)
-        self._left_out = False
+        before, self._left_out = self._left_out, 0
         self._take_runtimes(record.neuron_runtime_data, start_time)
-        self._left_out_in_a_row = self._left_out_in_a_row + 1 if self._left_out else 0
-        if self._left_out_in_a_row > TOLERATED:
+        self._left_out += before if self._left_out else 0
+        if self._left_out > TOLERATED:
             self.report_left_out()
         return True
 
@@ -223,7 +224,7 @@ class NeuronRecords:
             return False
         if len(self._short) < MAX_SHORT:
             self._short.add(runtime)
-        self._left_out = True
+        self._left_out = 1
         return True
 
     def _tag(self, given: Any) -> str:

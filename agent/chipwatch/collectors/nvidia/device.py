@@ -251,10 +251,7 @@ class Gpu(Part):
             self._utilization(rates[0])
             if self.detailed:
                 add(("gpu.memory.activity",), rates[1])
-        if kernel.is_integrated:
-            self._read_shared_memory()
-        else:
-            self._read_memory()
+        self._read_memory()
         add(("gpu.temperature",), self._temperature())
         if slow:
             self._read_slowly()
@@ -270,6 +267,14 @@ class Gpu(Part):
         for instance in self.instances.values():
             instance.read(now, self.handle)
 
+    def _read_memory(self) -> None:
+        if not self.kernel.is_integrated:
+            super()._read_memory()
+        elif total := self.kernel.memory():  # NVML has no memory of an integrated GPU: it is the machine's
+            self.now.total, used = total, self.running().values()
+            if self.query.answered.intersection(LISTS) and None not in used:
+                self._use(sum(memory or 0 for memory in used), total)
+
     def _temperature(self) -> float | None:
         kernel, ask = self.kernel, self.query.ask
         value: float | None = kernel.temperature() if kernel.is_integrated else None
@@ -279,23 +284,10 @@ class Gpu(Part):
                 value = now[1]  # replaces it from CUDA 14 on
         return value
 
-    def _read_shared_memory(self) -> None:
-        """Add the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
-        total = self.now.total = self.kernel.memory()
-        used = self.running().values()
-        if total and self.query.answered.intersection(LISTS) and None not in used:
-            self._use(sum(memory or 0 for memory in used), total)
-
-    def _is_unified(self) -> bool:
-        """Return whether the memory is a part of the machine's: integrated, or a NUMA node as with Grace."""
-        if self.kernel.is_integrated:
-            return True
-        node = self.query.ask("numa", nvml.nvmlDeviceGetNumaNodeId, self.handle)
-        return node is not None and self.kernel.is_node_of_gpu(node)
-
     def _read_slowly(self) -> None:
-        ask, add = self.query.ask, self.points.add
-        if self._is_unified():
+        ask, add, kernel = self.query.ask, self.points.add, self.kernel
+        node = None if kernel.is_integrated else ask("numa", nvml.nvmlDeviceGetNumaNodeId, self.handle)
+        if kernel.is_integrated or (node is not None and kernel.is_node_of_gpu(node)):  # a node as with Grace
             self.points.put("gpu.unified_memory", 1)
         limit = ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         watts = None if limit is None else limit / 1e3

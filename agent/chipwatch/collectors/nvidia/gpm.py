@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ctypes import c_char
-from math import inf
 from struct import Struct
 from typing import Any, Final
 
@@ -77,23 +76,13 @@ class Gpm:
             failed = {number: code for number, code in zip(numbers, codes, strict=True) if code}
             self._ask(self._ids - {number for number, code in failed.items() if code in ABSENT})
             answers = {number: value for number, value in answers.items() if number not in failed}
-        return self._exact(answers) if ELAPSED in answers else answers
+        earlier_values, self._cycles = self._cycles, answers
+        both_count = ELAPSED in answers and ELAPSED in earlier_values
+        return _exact(earlier_values, answers) if both_count else answers
 
     def _ask(self, ids: frozenset[int]) -> None:
         """Ask for these metrics from now on."""
         self._ids, self._asked = ids, b"".join(METRIC.pack(number, 0, 0.0) for number in ids)
-
-    def _exact(self, values: dict[int, float]) -> dict[int, float]:
-        """Return `values`, with shares of cycles where these agree with the driver's own shares."""
-        before, self._cycles = self._cycles, values
-        if (elapsed := values.get(ELAPSED, 0) - before.get(ELAPSED, inf)) <= 0:
-            return values
-        exact = {
-            share: 100 * (values[cycles] - before[cycles]) / elapsed
-            for share, cycles in CYCLES.items()
-            if share in values and cycles in values and cycles in before
-        }
-        return values | {share: value for share, value in exact.items() if abs(value - values[share]) <= AGREES}
 
     def restart(self) -> None:
         """Compare the next sample with none before it."""
@@ -118,3 +107,15 @@ class Gpm:
         elif support is not None:
             buffers = [self._query.ask("gpm", nvml.nvmlGpmSampleAlloc) for _ in range(2)]
             self._buffers = buffers if None not in buffers else []
+
+
+def _exact(before: dict[int, float], values: dict[int, float]) -> dict[int, float]:
+    """Return `values`, with shares of cycles where these agree with the driver's own shares."""
+    if (elapsed := values[ELAPSED] - before[ELAPSED]) <= 0:
+        return values
+    exact = {
+        share: 100 * (values[cycles] - before[cycles]) / elapsed
+        for share, cycles in CYCLES.items()
+        if share in values and cycles in values and cycles in before
+    }
+    return values | {share: value for share, value in exact.items() if abs(value - values[share]) <= AGREES}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain, product
+from struct import Struct
 from typing import Any, Final
 
 from chipwatch.collectors.nvidia.metrics import C2C_FIELDS, FAULT, FIELDS, JUDGED, LINK_FIELDS, FieldRow, Place
 from chipwatch.collectors.nvidia.points import PartPoints
-from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery
+from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery, Rows
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.host import nvml
 from chipwatch.host.gpu_metrics import LINK_ERRORS
@@ -151,12 +153,15 @@ def _virtual(gpu: Any) -> Answers:
         if applies and number:
             return {("gpu.licensed",): any(features[1::12][:number])}
     if mode in HOSTS:
-        licences = [nvml.nvmlVgpuInstanceGetLicenseInfo_v2(vgpu)[0] for vgpu in nvml.nvmlDeviceGetActiveVgpus(gpu)]
+        vgpus = VGPUS.read(partial(nvml.call, "nvmlDeviceGetActiveVgpus", gpu))
+        licences = [nvml.nvmlVgpuInstanceGetLicenseInfo_v2(number)[0] for (number,) in vgpus]
         valid = sum(map(bool, licences))
         return {("gpu.vgpus", "valid"): valid, ("gpu.vgpus", "none"): len(licences) - valid}
     raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
 
 
+VGPUS: Final = Rows(Struct("I"))
+"""Lists of the numbers of vGPUs."""
 GUEST, HOSTS = 2, (3, 4)
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU; _HOST_VGPU and _HOST_VSGA."""
 VIRTUAL: Final = {"virtual": _virtual}

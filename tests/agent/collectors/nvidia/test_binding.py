@@ -143,15 +143,5 @@ def test_samples_of_an_unknown_type_are_absent(odd):
     assert _samples(Rows(SAMPLE), None, 0) == []
 
 
-def test_a_count_of_virtual_gpus_that_cannot_be_true_takes_no_memory(odd):
-    def fill(_, count, numbers):
-        count._obj.value = 0xFFFFFFF0
-        return nvml.NVML_ERROR_INSUFFICIENT_SIZE
-
-    odd(nvmlDeviceGetActiveVgpus=fill)
-    with pytest.raises(nvml.NVMLError):
-        nvml.nvmlDeviceGetActiveVgpus(None)
-
-
 def test_the_fake_driver_has_the_sizes_of_nvidias_structs():
     assert (HERE / "nvml_sizes.h").read_text() == sizes()
