@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, get_args
 
@@ -76,6 +76,20 @@ def _assumed(config: Config, devices: int) -> Discovery:
     return Discovery(sent, sent, {name: len(points) for name, points in points_of.items()}, {}, {})
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A sink as it is configured, or in another way."""
+
+    flags: str
+    level: LevelName
+    cadence: Cadence
+    separate: bool
+    """Each host has its own series."""
+    moved: bool = False
+    """Every counter has moved, and is sent."""
+    now: bool = False
+
+
 class _Planner:
     """Plans for one sink."""
 
@@ -86,25 +100,26 @@ class _Planner:
         self._tariff = advisor.tariff if advisor else Tariff()
         self._machine, self._hosts = machine, hosts
         self._options = sink_options(name, config)
-        self._level: LevelName = self._options.level or config.level
         limits = sink.limits
         flush = limits.flush if self._options.flush is None else self._options.flush
         assert config.interval is not None
-        self._cadence = Cadence(config.interval, build.window_length(name, sink, config), flush)
+        cadence = Cadence(config.interval, build.window_length(name, sink, config), flush)
         self._max_series = limits.max_series if self._options.max_series is None else self._options.max_series
         self._zeros = limits.zeros if self._options.zeros is None else self._options.zeros
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
+        separate = "host" in self._words.values()
+        self._now = _Case("as configured", self._options.level or config.level, cadence, separate, now=True)
 
     def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
         """Return the plan of a sink that rejects these metrics."""
-        wanted, advisor = self._wanted(self._level), self._advisor
-        now = self._choice("as configured", now=True)
+        wanted, advisor = self._wanted(self._now), self._advisor
+        now = self._choice(self._now)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         metrics = Counter(point.metric.name for point in wanted)
-        unmoved = Counter(point.metric.name for point in self._wanted(self._level, moved=True)) - metrics
-        watched = self._watched(metrics, now)
-        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts, watched)
+        unmoved = Counter(point.metric.name for point in self._wanted(replace(self._now, moved=True))) - metrics
+        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
+        load = load._replace(watched=self._watched(metrics) * now.series // max(1, self._admitted(wanted)))
         notes: list[str] = []
         if advisor:
             with asked(self._name):
@@ -112,8 +127,8 @@ class _Planner:
         return SinkPlan(
             sink=self._name,
             kind=kind,
-            level=self._level,
-            cadence=self._cadence,
+            level=self._now.level,
+            cadence=self._now.cadence,
             tariff=self._tariff,
             max_series=self._max_series or None,
             metrics=dict(sorted(metrics.items())),
@@ -121,50 +136,53 @@ class _Planner:
             series=self._admitted(wanted),
             rejected=rejected,
             words=self._words,
-            requests_per_period=self._requests(wanted, self._cadence),
+            requests_per_period=self._requests(wanted, self._now.cadence),
             notes=tuple(notes),
             now=now,
-            choices=tuple(self._choices()) if kind != "free" else (),
+            choices=tuple(map(self._choice, self._cases())) if kind != "free" else (),
         )
 
-    def _watched(self, metrics: Mapping[str, int], now: Choice) -> int:
-        """Return the series of all hosts that the alarms look at; one that counts hosts looks at a series of each."""
-        own = sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
-        return own * now.series // max(1, self._admitted(self._wanted(self._level)))
+    def _watched(self, metrics: Mapping[str, int]) -> int:
+        """Return the series of one host that the alarms look at; one that counts hosts looks at one of each."""
+        return sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
 
-    def _choices(self) -> Iterator[Choice]:
-        """Yield the effect of each other level, window and word that the service accepts."""
-        if len(self._wanted(self._level, moved=True)) > len(self._wanted(self._level)):
-            yield self._choice("every counter above 0", moved=True)
+    def _cases(self) -> Iterator[_Case]:
+        """Yield each other level, window and word that the service accepts."""
+        now, other, spacing = self._now, replace(self._now, now=False), self._sink.limits.spacing
+        moved = replace(other, flags="every counter above 0", moved=True)
+        if len(self._wanted(moved)) > len(self._wanted(now)):
+            yield moved
         for level in get_args(LevelName):
-            yield self._choice(f"--level {level}", level=level, now=level == self._level)
-        c, spacing = self._cadence, self._sink.limits.spacing
+            yield replace(other, flags=f"--level {level}", level=level, now=level == now.level)
+        c = now.cadence
         twice = [2 * c.window] if self._tariff.charges_for != "series" else []
         for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
             if window >= max(c.interval, spacing):
-                yield self._choice(f"--window {window:g}", cadence=replace(c, window=window), now=window == c.window)
+                cadence = replace(c, window=window)
+                yield replace(other, flags=f"--window {window:g}", cadence=cadence, now=cadence == c)
         if spacing <= 1:
             quick = replace(self._config, high_resolution_metrics=True, interval=1.0)
             flush = self._options.flush
             if flush is None:
                 flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
             cadence = Cadence(1.0, 1.0, flush)
-            yield self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == c)
+            yield replace(other, flags="--high-resolution-metrics", cadence=cadence, now=cadence == c)
         if self._tariff.apart:
             return
         of_host = [word for word, kind in self._words.items() if kind == "host"]
         for word in self._config.common_dims:
-            yield self._choice(f"--common-dims without {word}", separate=any(other != word for other in of_host))
+            separate = any(kept != word for kept in of_host)
+            yield replace(other, flags=f"--common-dims without {word}", separate=separate)
         if not of_host:
-            yield self._choice("--common-dims ...,instance_id", separate=True)
+            yield replace(other, flags="--common-dims ...,instance_id", separate=True)
 
-    def _wanted(self, level: LevelName, *, moved: bool = False) -> list[Datapoint]:
-        """Return a point of each series that is sent, with `moved` as if each counter had moved."""
-        chosen = build.build_filter(replace(self._options, level=level), self._sink.limits, self._config)
+    def _wanted(self, case: _Case) -> list[Datapoint]:
+        """Return a point of each series that is sent."""
+        chosen = build.build_filter(replace(self._options, level=case.level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(build.profile_of(self._sink, self._config))
         wanted = [*wanted, *copies(wanted)] if copies else wanted
-        if moved:
+        if case.moved:
             return wanted
         holds_zero = build.held_at_zero(self._name, self._sink, self._config, self._machine.events)
         return [
@@ -182,22 +200,12 @@ class _Planner:
     def _admitted(self, wanted: Sequence[Datapoint]) -> int:
         return min(len(wanted), self._max_series or len(wanted))
 
-    def _choice(
-        self,
-        flags: str,
-        *,
-        level: LevelName | None = None,
-        cadence: Cadence | None = None,
-        separate: bool | None = None,
-        moved: bool = False,
-        now: bool = False,
-    ) -> Choice:
-        """Return the effect of another level or cadence, of `separate` series for each host, or of events."""
-        wanted, c = self._wanted(level or self._level, moved=moved), cadence or self._cadence
-        separate = "host" in self._words.values() if separate is None else separate
+    def _choice(self, case: _Case) -> Choice:
+        """Return the effect of a case on all hosts."""
+        wanted, c = self._wanted(case), case.cadence
         hosts, one_host, advisor = self._hosts, self._admitted(wanted), self._advisor
         sends = hosts * self._requests(wanted, c)
-        series = one_host * (hosts if separate or self._tariff.apart else 1)
+        series = one_host * (hosts if case.separate or self._tariff.apart else 1)
         names = len({point.metric.name for point in wanted})
         load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
         bill: list[Cost] = []
@@ -211,8 +219,8 @@ class _Planner:
         unit = next((line.unit for line in bill if line.unit), "")
         dollars = [line.dollars for line in bill if line.dollars is not None]
         return Choice(
-            flags=flags,
-            now=now,
+            flags=case.flags,
+            now=case.now,
             series=series,
             points=load.points,
             requests=load.requests,
