@@ -20,7 +20,7 @@ from chipwatch.config.options import Config, LevelName
 from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.sink import Sink
-from chipwatch.identity.names import PER_HOST
+from chipwatch.identity.names import PASSING, PER_HOST
 from chipwatch.naming import rename
 from chipwatch.pipeline import build
 from chipwatch.pipeline.window import Window
@@ -124,6 +124,8 @@ class _Planner:
         if advisor:
             with asked(self._name):
                 notes += advisor.notes(load)
+        if passing := [word for word in self._words if word in PASSING]:
+            notes.append(f"{', '.join(passing)}: each new value makes new series; the old ones {self._tariff.ended}.")
         return SinkPlan(
             sink=self._name,
             kind=kind,

@@ -592,6 +592,8 @@ def test_what_is_not_in_the_table_is_in_the_json():
     assert sink["now"]["bill"][0]["as_of"].startswith("2025-10-28, AWS Price List API")
     assert [quota["limit"] for quota in sink["now"]["quotas"]] == [500]
     assert "High resolution costs requests; a metric costs the same." in sink["notes"]
+    passing = cloudwatch(common_dims=["instance_id", "run_id"]).notes
+    assert "run_id: each new value makes new series; the old ones cost until their hour ends." in passing
 
 
 # -- the command ------------------------------------------------------------------------------------------------
