@@ -154,16 +154,18 @@ class MlflowSink(Sink):
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Store the batch in the run; return points whose key is that of another series."""
         assert self._api is not None
-        if not self._steps.has(point.at // MS for point in batch):
+        if any(point.at // MS not in self._steps.steps for point in batch):
             self.prepare(batch)
         rejected, entries, keys = [], [], self._keys
+        steps, stored = self._steps.steps, self._steps.stored
         for point in batch:
             metric, value, dims, at, *_ = point
             key = keys.get((metric.name, dims)) or self._learn(metric, dims)
+            at //= MS
             if not key:
                 rejected.append(Rejected(point, "its key is that of another series"))
-            elif (step := self._steps.to_write(key, at // MS)) is not None:
-                entries.append(LoggedMetric(key, value, at // MS, step))
+            elif (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
+                entries.append(LoggedMetric(key, value, at, step))
         was_sure, self._is_sure = self._is_sure, not entries
         if entries:
             try:

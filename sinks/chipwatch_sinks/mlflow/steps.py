@@ -18,8 +18,10 @@ class RunSteps:
         self._prefix = prefix
         self._kept: dict[str, Any] = {}  # what `saved` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
-        self._steps: dict[int, int] = {}  # time (ms) -> step, of the points that are being sent
-        self._stored: dict[str, int] = {}  # key -> the newest step that the server had at the last look
+        self.steps: dict[int, int] = {}
+        """Time (ms since the epoch) -> step, of the points that are being sent."""
+        self.stored: dict[str, int] = {}
+        """Key -> the newest step that the server had at the last look."""
 
     def restore(self, saved: bytes) -> None:
         """Take back the steps of points that may have been sent, and the next step."""
@@ -29,40 +31,31 @@ class RunSteps:
         """Return the steps of the points that are being sent, and the next step; None while it is not known."""
         if self._next is None:
             return None
-        return json.dumps({"run": run, "keys": self._prefix, "next": self._next, "steps": self._steps}).encode()
+        return json.dumps({"run": run, "keys": self._prefix, "next": self._next, "steps": self.steps}).encode()
 
     def look(self, run: Run, name: str) -> bool:
         """Note how far the steps of the run are; return whether somebody else has written our keys since."""
         metrics = run.data.metrics
-        self._stored = {each.key: each.step for each in metrics if self._is_own(each.key)}
-        newest = max(self._stored.values(), default=-1)
+        self.stored = {each.key: each.step for each in metrics if self._is_own(each.key)}
+        newest = max(self.stored.values(), default=-1)
         if self._next is None and (self._kept.get("run"), self._kept.get("keys")) == (name, self._prefix):
             self._next = self._kept["next"]
-            self._steps = {int(at): step for at, step in self._kept["steps"].items()}
+            self.steps = {int(at): step for at, step in self._kept["steps"].items()}
         elif self._next is None:
             self._next = max((each.step for each in metrics if each.key.startswith(PREFIX)), default=-1) + 1
         if newest < self._next:
             return False
-        self._next, self._steps = newest + 1, {}
+        self._next, self.steps = newest + 1, {}
         return True
 
     def choose(self, times: Iterable[int]) -> bool:
         """Choose a step for each of these times (ms since the epoch); return whether a new one was chosen."""
         assert self._next is not None
-        known = {at: self._steps[at] for at in times if at in self._steps}
+        known = {at: self.steps[at] for at in times if at in self.steps}
         new = sorted({*times} - known.keys())
-        self._steps = known | {at: self._next + n for n, at in enumerate(new)}
+        self.steps = known | {at: self._next + n for n, at in enumerate(new)}
         self._next += len(new)
         return bool(new)
-
-    def has(self, times: Iterable[int]) -> bool:
-        """Return whether each of these times has a step."""
-        return self._steps.keys() >= {*times}
-
-    def to_write(self, key: str, at: int) -> int | None:
-        """Return the step of a point; None if the server has it: it was stored, and the answer was lost."""
-        step = self._steps[at]
-        return step if step > self._stored.get(key, -1) else None
 
     def _is_own(self, key: str) -> bool:
         return key.startswith(self._prefix) and "/" not in key[len(self._prefix) :]
