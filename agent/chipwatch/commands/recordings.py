@@ -104,7 +104,7 @@ def export(given: SimpleNamespace) -> Iterator[str]:
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
     """Yield time, series, value and start of each sample, in the order of time."""
-    for at, present in recorded.ticks(recorded.times()):
+    for at, present in recorded.ticks():
         for column, place in present:
             yield at, column, column.values[place], column.start(place)
 

@@ -28,12 +28,11 @@ from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.host.supervised_process import exit_text
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.top.canvas import refused
 from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.program import Top, TopOptions, show
 from chipwatch.top.screen import Look
-from chipwatch.top.terminal import Terminal
+from chipwatch.top.terminal import Terminal, refused
 from chipwatch.top.view import Row, View
 
 MAX_SERIES: Final = 100_000

@@ -31,10 +31,6 @@ FORMAT: Final = 1
 MOST_SERIES: Final = 50_000
 MOST_POINTS: Final = 7_000_000
 """Points of a file, at 16 bytes each, beside one for four bytes of it; see `_weight` for what else counts."""
-MOST_EVENTS: Final = 2_000_000
-"""Points that the events of a file may count as; later ones are left out."""
-MOST_HOST: Final = 1000
-"""Dimensions of the machine."""
 LONGEST: Final = 4 << 20
 """Bytes of a line."""
 MOST_OBJECTS: Final = 50_000
@@ -131,12 +127,11 @@ class Recorded:
         """Return the times of all ticks (ns since the epoch), ascending."""
         return sorted({at for column in self.columns for at in column.times})
 
-    def ticks(self, times: Iterable[int]) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
-        """Yield each of these ascending times with the series that have a sample then, and its place in each."""
-        places: list[int] | None = None
+    def ticks(self, start: int = 0) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
+        """Yield the times from the number `start` on with the series that have a sample then, and its place in each."""
+        times = self.times()[start:]
+        places = [bisect_left(column.times, min(times, default=0)) for column in self.columns]
         for at in times:
-            if places is None:
-                places = [bisect_left(column.times, at) for column in self.columns]
             present = []
             for n, column in enumerate(self.columns):
                 place = places[n]
@@ -217,8 +212,8 @@ class _Reader:
     def __init__(self, path: Path, most_series: int, most_points: int | None) -> None:
         self.recorded = Recorded(path)
         self._most_series, self._given, self._most_points = most_series, most_points, 0
-        self._left = self._events_left = 0
-        """Points that the file that is read, and its events, may still count as."""
+        self._left = 0
+        """Points that the file that is read may still count as."""
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
         self._events: dict[tuple[int, str, str], Event] = {}
         self._slots: list[tuple[RecordedSeries, int | None]] = []
@@ -227,7 +222,7 @@ class _Reader:
     def read(self, path: Path) -> None:
         """Add the lines of a file and of its tail; raise NotARecording."""
         self._most_points = self._given or MOST_POINTS + (path.stat().st_size // 4 if path.exists() else 0)
-        self._left, self._events_left = self._most_points, MOST_EVENTS
+        self._left = self._most_points
         for line in _lines(path, self.recorded):
             self.take(line)
         if (tail := tail_of(path)).exists():
@@ -243,10 +238,14 @@ class _Reader:
             raise NotARecording(f"{recorded.path}: format {version} is of a newer chipwatch; install that")
         if line.chipwatch:
             recorded.interval = recorded.interval or line.interval
-            recorded.host = recorded.host or dict([*line.host.items()][:MOST_HOST]) | {"version": line.version}
             self._slots = []
-        if line.event:
-            self._add_event(line.event)
+            if not recorded.host:
+                self._spend(_weight(line.host, line.version))
+                recorded.host = line.host | {"version": line.version}
+        event = line.event
+        if event and (key := (event.at, event.cause, event.text)) not in self._events:
+            self._spend(_weight(event.dims, event.cause, event.text))
+            self._events[key] = event
         try:
             if line.row:
                 self._add_row(line.at, line.row)
@@ -258,16 +257,6 @@ class _Reader:
                 self._slots.append((self._series(series), series.start))
         except MALFORMED:
             recorded.broken += 1
-
-    def _add_event(self, event: Event) -> None:
-        """Add an event that is new; count one for which there is no room as broken."""
-        if (key := (event.at, event.cause, event.text)) not in self._events:
-            self._events_left -= (weight := _weight(event.dims, event.cause, event.text))
-            if self._events_left >= 0:
-                self._events[key] = event
-            else:
-                self._events_left += weight
-                self.recorded.broken += 1
 
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
         """Add the samples of one tick; what the file has already is left out. Raise ValueError or OverflowError."""

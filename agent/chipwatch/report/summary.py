@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 import signal
 import time
@@ -27,7 +26,6 @@ from chipwatch.pipeline.window import Window
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators
 from chipwatch.report.devices import device_states
-from chipwatch.spool.file import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
 READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "network.received", "network.sent"
@@ -47,7 +45,7 @@ class RunSummary:
         self._listings: Mapping[str, DeviceFacts] = {}
         self._listed: dict[str, int] = {}
         """The moment of the last list of processes of each collector."""
-        self._routes: list[tuple[Route, Ledger]] = []
+        self._routes: list[tuple[Route, Mapping[str, int]]] = []
         self._window = Window(0, born=time.time_ns(), increases=True)  # gives counters their increase
         self._accelerators = Accelerators(of_command=pid is not None)
         self._increase: defaultdict[str, float] = defaultdict(float)
@@ -60,7 +58,7 @@ class RunSummary:
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
-        self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
+        self._routes = [(route, route.spool.ledger.totals()) for route in pipeline.routes]
         self._answering = [derivation.processor for derivation in pipeline.derivations]
         prices = (processor.answer().get("dollars_per_hour") for processor in self._answering)
         self._price = next((price for price in prices if price is not None), None)
@@ -209,22 +207,22 @@ def _signal(number: int) -> str:
     return f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
 
 
-def _sent(route: Route, before: Ledger) -> str:
+def _sent(route: Route, before: Mapping[str, int]) -> str:
     """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
-    now = route.spool.ledger
-    older, sent = before.spooled - now.elsewhere, now.sent - before.sent
-    rejected = now.rejected.total() - before.rejected.total()
-    dropped = now.dropped.total() - before.dropped.total()
+    ledger = route.spool.ledger
+    now, elsewhere = ledger.totals(), ledger.elsewhere
+    collected, sent, rejected, dropped, _ = (number - before[word] for word, number in now.items())
+    older = before["kept"] - elsewhere
     left = max(0, older - sent - rejected - dropped)
     others = {
         "rejected": rejected,
         "dropped": dropped,
-        "kept": now.due - left,
+        "kept": ledger.due - left,
         "sent for earlier runs": min(older, sent),
         "kept from earlier runs": left,
-        "kept for another destination": now.elsewhere,
+        "kept for another destination": elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     if others["kept"] and route.worker.health.last_error:
         more += f": {one_line(route.worker.health.last_error)}"
-    return f"{route.name} {max(0, sent - older):,} of {now.collected - before.collected:,} points{more}"
+    return f"{route.name} {max(0, sent - older):,} of {collected:,} points{more}"

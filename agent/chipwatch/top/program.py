@@ -23,7 +23,6 @@ from chipwatch.recording.columns import load_run
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
-from chipwatch.top.canvas import Ended, refused
 from chipwatch.top.delivery import Delivery
 from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live, Source
@@ -31,7 +30,7 @@ from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
 from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose
-from chipwatch.top.terminal import Terminal
+from chipwatch.top.terminal import Ended, Terminal, refused
 from chipwatch.top.view import View
 
 IDLE: Final = 60.0

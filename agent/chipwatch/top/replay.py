@@ -34,7 +34,7 @@ Job = tuple[str, ...]
 def frames(recorded: Recorded, start: int = 0) -> Iterator[Frame]:
     """Yield the ticks of a recording from the number `start` on, counters with their increase."""
     window = Window(0, born=recorded.started, increases=True)
-    for at, present in recorded.ticks(recorded.times()[start:]):
+    for at, present in recorded.ticks(start):
         points = [
             column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
             for column, place in present

@@ -10,7 +10,6 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top import terminal
-from chipwatch.top.canvas import keys
 from chipwatch.top.draw import bar, fit, flow, scaled, width_of
 from chipwatch.top.graphs import axis, graph
 from chipwatch.top.host import cores, strip
@@ -18,6 +17,7 @@ from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import GUIDES, Notes, compose
 from chipwatch.top.table import Column, cells_of, ordered, title_at
+from chipwatch.top.terminal import keys
 from chipwatch.top.view import View
 
 AT, S = 1_795_168_805_000_000_000, 10**9
