@@ -55,10 +55,10 @@ class Ring:
     """Journals of the last `keep` seconds in a folder that this agent has for itself. Used by one thread."""
 
     def __init__(self, state: Path, keep: float, header: Header, most_bytes: int = MOST_BYTES) -> None:
-        """Lock a folder below the state folder, and seal what a killed agent left there; raise OSError."""
+        """Lock a folder below the state folder, and seal what killed agents left in it and beside it; raise OSError."""
         self._keep, self._header, self._most_bytes = int(keep * 1e9), header, most_bytes
         self.incidents = state / INCIDENTS
-        self._folder, self._lock = _lock(state)
+        (self._folder, self._lock), *others = _unlocked(state)
         self._full: deque[_Ended] = deque()
         self._journal: Journal | None = None
         self._number = 0
@@ -67,10 +67,14 @@ class Ring:
         self.left: Path | None = None
         """The incident of a killed agent, if there is one."""
         try:
-            self._take_over()
+            for folder in (self._folder, *(folder for folder, _ in others)):
+                self._take_over(folder)
         except BaseException:
             self._lock.close()
             raise
+        finally:
+            for _, lock in others:
+                lock.close()
 
     def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
         """
@@ -126,9 +130,9 @@ class Ring:
             path.unlink(missing_ok=True)
         self._lock.close()
 
-    def _take_over(self) -> None:
+    def _take_over(self, folder: Path) -> None:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
-        left, lines = _journals(self._folder), list[_Known]()
+        left, lines = _journals(folder), list[_Known]()
         for line in (line for path in left for line in lines_of(path)):
             with contextlib.suppress(ValueError, RecursionError):
                 lines.append(_DECODER.decode(line if is_whole(line) else b""))
@@ -209,10 +213,14 @@ def _journals(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ENDING)
 
 
-def _lock(state: Path) -> tuple[Path, FileIO]:
-    """Return the first folder that no other agent has, and its lock; raise OSError."""
+def _unlocked(state: Path) -> list[tuple[Path, FileIO]]:
+    """Return the folders that no other agent has, at least one, and the lock of each; raise OSError."""
+    free: list[tuple[Path, FileIO]] = []
     for number in range(RINGS):
         folder = state / f"recorder{f'-{number}' if number else ''}"
         with contextlib.suppress(BlockingIOError):
-            return folder, open_locked(folder / "lock")
-    raise OSError(errno.EBUSY, "other agents use all its recorders", str(state))
+            if not free or folder.is_dir():
+                free.append((folder, open_locked(folder / "lock")))
+    if not free:
+        raise OSError(errno.EBUSY, "other agents use all its recorders", str(state))
+    return free

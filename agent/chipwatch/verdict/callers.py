@@ -44,12 +44,10 @@ def code_of_failure(argv: Sequence[str]) -> int | None:
     A caller that the words name gets its own code of unknown, also if its option or the command is misspelt.
     """
     words = [word.lower() for word in takewhile(lambda word: word != "--", argv)]
-    given = [following for word, following in pairwise(words) if word == "--for"]
-    given += [word.removeprefix("--for=") for word in words if word.startswith("--for=")]
-    values = [word.strip("'\"=,;").rpartition("=")[2].strip("'\"") for word in words]
     options = [word.partition("=")[0] for word in words if word.startswith("-")]
-    parts = [part for option in options for part in re.split(r"^--?for|\W+", option)]  # --for:npd, --fornpd, --npd
-    named = [word for word in (*given[::-1], *values, *parts) if word in CALLERS]
+    given = [following for word, following in pairwise(words) if word == "--for"]
+    parts = [part for word in words for part in re.split(r"^--?for|\W+", word)]  # --for:npd, --fornpd, --npd
+    named = [word for word in (*given[::-1], *parts) if word in CALLERS]
     if words[:1] != ["verdict"] and not (named and any(similar(word, ["verdict"], 1) for word in words)):
         return None
     if named:

@@ -364,6 +364,21 @@ def test_an_event_before_the_kill_names_the_incident(tmp_path):
     again.close()
 
 
+def test_what_several_agents_left_as_they_were_killed_is_sealed_by_the_next_one(tmp_path):
+    rings = [Ring(tmp_path, 60.0, header) for _ in range(2)]
+    for number, ring in enumerate(rings):
+        ring.add(*tick(1000 * number))
+    for ring in rings:
+        ring._lock.close()  # as a kill does
+    again = Ring(tmp_path, 60.0, header)
+    assert {seconds(path) for path in incidents(again.incidents)} == {(0, 0), (1000, 1000)}
+    assert not [*tmp_path.glob("recorder*/*.chipwatch")]
+    second = Ring(tmp_path, 60.0, header)
+    assert second._folder.name == "recorder-1", "its folder is free again"
+    for ring in (again, second):
+        ring.close()
+
+
 def test_an_agent_that_is_killed_again_and_again_leaves_one_incident(tmp_path):
     now = time.time_ns()
     for n in range(4):
