@@ -23,8 +23,8 @@ from tests.doubles.monitoring import AWAY, DISABLED, EXHAUSTED, SCOPES
 from tests.faults.answers import KINDS, STATUSES, http
 from tests.faults.corruptions import AT, window
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, ScrapeFailed
+from chipwatch.collectors.openmetrics.fetch import Scraper
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.platforms import Ec2, Ecs, Gce
@@ -52,7 +52,12 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
     server = stack.enter_context(Raw())
     page = b"# TYPE a counter\na_total 1\n# EOF\n"
     kinds = ("Content-Type: text/plain; version=0.0.4", "Content-Type: application/openmetrics-text; version=1.0.0")
-    yield "endpoint http", [http(200, page, kind) for kind in kinds], server.fed(lambda: _scrape(server.url)), (Failed,)
+    yield (
+        "endpoint http",
+        [http(200, page, kind) for kind in kinds],
+        server.fed(lambda: _scrape(server.url)),
+        (ScrapeFailed,),
+    )
     hardware = DmiTables(folder, {})
     ec2 = Ec2({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, hardware)
     yield (

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader, ScrapeFailed
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable
@@ -32,45 +30,46 @@ TIMEOUT: Final = 0.5
 class _Source:
     """An endpoint, the thread of its scrapes, and the reader of its pages."""
 
-    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Answers) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper) -> None:
         self.name, self.endpoint = name, endpoint
         self.reader = PageReader(name, endpoint)
         self.series: int | None = None
-        self.is_waiting = False
-        self.call = BlockingCall(self._scrape, f"scrape {name}")
-        self._scraper, self._readings = scraper, readings
+        self.call = BlockingCall(scraper.scrape, f"scrape {name}")
+        self._answer: ScrapeResponse | str | None = None
         self._due = self._asked = 0.0
 
     def ask(self, now: float, tick: float) -> bool:
         """Start a scrape if one is due, without waiting for it; return whether one was due."""
+        self._look(0.0)
         if now < self._due:
             return False
         # Half a tick of slack: ticks are not exact.
         self._due = now + max(0.0, (self.endpoint.interval or 0.0) - tick / 2)
-        if not self.is_waiting:
-            self.is_waiting, self._asked = True, now
-        with suppress(TimeoutError):
-            self.call.ask(0)  # the thread puts the answer into the queue
+        if not self.call.is_pending:
+            self._asked = now
+            self.call.begin()
         return True
+
+    def answer(self, seconds: float) -> ScrapeResponse | str | None:
+        """Return the last page, or why there is none, once; wait at most so many seconds for a scrape that runs."""
+        self._look(seconds)
+        answer, self._answer = self._answer, None
+        return answer
+
+    def _look(self, seconds: float) -> None:
+        if self.call.is_pending and self.call.wait(seconds):
+            try:
+                self._answer = self.call.take()
+            except ScrapeFailed as why:
+                self._answer = str(why)
 
     def overdue(self, now: float) -> bool:
         """Return whether a scrape exceeds its timeout, as a DNS lookup may."""
-        return self.is_waiting and now > self._asked + self.endpoint.timeout + 1
+        return self.call.is_pending and now > self._asked + self.endpoint.timeout + 1
 
     def message(self, trouble: str) -> str:
         """Return a message about the endpoint."""
         return f"endpoint {self.name} ({self.endpoint.shown}): {trouble}"
-
-    def _scrape(self) -> None:
-        from chipwatch.collectors.openmetrics.fetch import Failed
-
-        try:
-            self._readings.put((self, self._scraper.scrape()))
-        except Failed as why:
-            self._readings.put((self, str(why)))
-
-
-_Answers = SimpleQueue[tuple[_Source, ScrapeResponse | str]]
 
 
 class OpenmetricsCollector(Collector):
@@ -98,7 +97,6 @@ class OpenmetricsCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._sources: list[_Source] = []
-        self._readings: _Answers = SimpleQueue()
 
     def open(self, given: Given) -> None:
         self.close()
@@ -106,9 +104,8 @@ class OpenmetricsCollector(Collector):
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
         from chipwatch.collectors.openmetrics.fetch import Scraper
 
-        self._readings = SimpleQueue()
         endpoints = self._config.endpoints.items()
-        self._sources = [_Source(name, endpoint, Scraper(endpoint), self._readings) for name, endpoint in endpoints]
+        self._sources = [_Source(name, endpoint, Scraper(endpoint)) for name, endpoint in endpoints]
 
     def yields_others(self) -> bool:
         """Return whether there is a page: it determines the metrics."""
@@ -116,9 +113,13 @@ class OpenmetricsCollector(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = time.monotonic()
+        deadline = now + min(TIMEOUT, self._config.interval / 2)
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
         problems: list[str] = []
-        for source, answer in self._answers(asked, now + min(TIMEOUT, self._config.interval / 2)).items():
+        for source in self._sources:
+            answer = source.answer(deadline - time.monotonic() if source in asked else 0.0)
+            if answer is None:
+                continue
             if isinstance(answer, str):
                 source.series, troubles = None, [answer]
             else:
@@ -129,17 +130,6 @@ class OpenmetricsCollector(Collector):
         problems += [source.message("a scrape does not return") for source in self._sources if source.overdue(now)]
         if problems:
             raise PartlyCollected(problems)
-
-    def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, ScrapeResponse | str]:
-        """Return the last answer of each endpoint; wait until the deadline for those in `asked`."""
-        answers: dict[_Source, ScrapeResponse | str] = {}
-        while True:
-            try:
-                left = deadline - time.monotonic() if asked - answers.keys() else 0
-                source, answer = self._readings.get(timeout=max(0, left))
-            except Empty:
-                return answers
-            answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
         series = {source.name: source.series for source in self._sources}

@@ -16,6 +16,10 @@ RESERVED: Final = frozenset({"host", "accept", "accept-encoding", "connection", 
 """Headers that the collector sets itself."""
 
 
+class ScrapeFailed(Exception):
+    """There is no page; the message says why, without secrets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a page of metrics, and how to scrape it."""

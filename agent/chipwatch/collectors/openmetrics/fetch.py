@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, ScrapeFailed
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.net.faults import checked, read_secret
@@ -16,10 +16,6 @@ from chipwatch.net.http_client import ClientTls, HttpClient
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
 NOT_METRICS: Final = ("text/html", "application/xhtml+xml", "application/json", "application/vnd.google.protobuf")
-
-
-class Failed(Exception):
-    """The scrape failed; the message says why, without secrets."""
 
 
 class Scraper:
@@ -32,28 +28,28 @@ class Scraper:
         self._client = HttpClient(of.url, timeout=of.timeout, max_bytes=most, tls=tls, direct=True, bytes_option=option)
 
     def scrape(self) -> ScrapeResponse:
-        """Return the page; raise Failed."""
+        """Return the page; raise ScrapeFailed."""
         try:
             status, headers, body, _ = self._client.request("GET", "", None, self._headers())
         except (Refused, Retryable) as problem:
-            raise Failed(str(problem).removeprefix(f"{urlsplit(self._endpoint.url).netloc}: ")) from None
+            raise ScrapeFailed(str(problem).removeprefix(f"{urlsplit(self._endpoint.url).netloc}: ")) from None
         finally:
             self._client.close()
         if status in (301, 302, 303, 307, 308):
-            raise Failed("the answer is a redirect, which is not followed")
+            raise ScrapeFailed("the answer is a redirect, which is not followed")
         if status != 200:
-            raise Failed(f"the answer has the status {status}")
+            raise ScrapeFailed(f"the answer has the status {status}")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in NOT_METRICS:
-            raise Failed(f"the answer is {kind}, not metrics")
+            raise ScrapeFailed(f"the answer is {kind}, not metrics")
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip", ""):
-            raise Failed("the answer has a Content-Encoding that was not requested")
+            raise ScrapeFailed("the answer has a Content-Encoding that was not requested")
         is_whole = "gzip" in coding or bool({"content-length", "transfer-encoding"} & headers.keys())
         most = self._endpoint.max_bytes
         page = _unpacked(body, most) if "gzip" in coding else body
         if len(page) > most:
-            raise Failed(f"the answer has more than {most} bytes (max_bytes)")
+            raise ScrapeFailed(f"the answer has more than {most} bytes (max_bytes)")
         return ScrapeResponse(page, kind == "application/openmetrics-text", is_whole)
 
     def _headers(self) -> dict[str, str]:
@@ -73,16 +69,16 @@ def _unpacked(body: bytes, most: int) -> bytes:
             unpack = zlib.decompressobj(wbits=31)
             page += unpack.decompress(body, most + 1 - len(page))
             if not unpack.eof and len(page) <= most:
-                raise Failed("the answer is incomplete")
+                raise ScrapeFailed("the answer is incomplete")
             body = unpack.unused_data
     except zlib.error:
-        raise Failed("the answer is not gzip, though its Content-Encoding says so") from None
+        raise ScrapeFailed("the answer is not gzip, though its Content-Encoding says so") from None
     return bytes(page)
 
 
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
-    """Return the value of a header from a variable or a file; raise Failed without repeating it."""
+    """Return the value of a header from a variable or a file; raise ScrapeFailed without repeating it."""
     try:
         return read_secret(Path(file)) if file else checked(os.environ.get(env, ""), f"the variable {env}")
     except ValueError as problem:
-        raise Failed(f"{header}: {problem}") from problem
+        raise ScrapeFailed(f"{header}: {problem}") from problem
