@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from operator import sub
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
@@ -17,7 +17,7 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.procfs import FileSource, PsutilSource, close_all, open_kept
+from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
@@ -39,58 +39,30 @@ CORE_TIME: Final = counter(
     "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
     ("cpu", "mode"))
 # fmt: on
+_MODE_DIMS: Final = {mode: Dimensions(mode=mode) for mode in MODES}
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]
 """Clock ticks in the order of MODES, by CPU: `cpu` (all), `cpu0` …"""
 
 
-class _Proc(FileSource):
-    """Linux: /proc/stat and /proc/loadavg."""
-
-    def __init__(self, proc: Path) -> None:
-        super().__init__(proc / "stat")
-        self.modes: Sequence[str] = MODES[: IOWAIT + 1]  # as few as any kernel has
-        self.modes = MODES[: len(self.times(cores=False)["cpu"])]
-        self._loadavg = open_kept(proc / "loadavg")
-
-    def times(self, *, cores: bool) -> Times:
-        return self._file.parse(partial(_times, cores=cores, modes=len(self.modes)))
-
-    def load(self) -> Sequence[float]:
-        return self._loadavg.parse(lambda data: [float(word) for word in data.split()[:3]]) if self._loadavg else ()
-
-    def close(self) -> None:
-        super().close()
-        close_all(self._loadavg)
-
-
-def _times(data: bytes, *, cores: bool, modes: int) -> Times:
+def _times(cores: bool, data: bytes) -> Times:  # noqa: FBT001  # bound by position
+    """Parse /proc/stat."""
     end = data.find(b"\nintr" if cores else b"\n")  # the rest is long and not needed
     times = {}
     for line in data[:end].split(b"\n"):
         fields = line.split(None, 9)
         times[fields[0].decode()] = ticks = list(map(int, fields[1:9]))
-        if len(ticks) < modes:
+        if len(ticks) < max(IOWAIT + 1, len(times["cpu"])):  # iowait is in the table of any kernel
             raise ValueError(line)
     return times
 
 
-class _Psutil(PsutilSource):
-    """Other systems, by psutil."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.modes: Sequence[str] = [mode for mode in MODES if hasattr(self._psutil.cpu_times(), mode)]
-
-    def times(self, *, cores: bool) -> Times:
-        times = {"cpu": self._psutil.cpu_times()}
-        if cores:
-            times |= {f"cpu{index}": core for index, core in enumerate(self._psutil.cpu_times(percpu=True))}
-        return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
-
-    def load(self) -> Sequence[float]:
-        return os.getloadavg()
+def _psutil_times(cores: bool, psutil: Any) -> Times:  # noqa: FBT001  # bound by position
+    times = {"cpu": psutil.cpu_times()}
+    if cores:
+        times |= {f"cpu{index}": core for index, core in enumerate(psutil.cpu_times(percpu=True))}
+    return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
 
 
 @cache
@@ -123,8 +95,9 @@ class CpuCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._source: _Proc | _Psutil | None = None
-        self._modes: list[tuple[int, Dimensions]] = []
+        self._source: SystemSource[Times] | None = None
+        self._loadavg: KeptFile | None = None
+        self._modes: Sequence[str] = ()
         self._last: Times = {}
         self._kept: LastValues | None = None
         self._lives: dict[Dimensions, Life] = {}
@@ -135,17 +108,20 @@ class CpuCollector(Collector):
     def open(self, given: Given) -> None:
         self._level = given.level
         self.close()
+        is_linux = sys.platform == "linux"
         try:
-            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+            self._source = SystemSource(self._config.proc / "stat", _times, _psutil_times)
+            self._last = self._source.read(self._level >= Level.ALL)
         except (OSError, LookupError) as error:
             raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
+        of_psutil = [mode for mode in MODES if not is_linux and hasattr(self._source.psutil.cpu_times(), mode)]
+        self._modes = of_psutil or MODES[: len(self._last["cpu"])]
+        self._loadavg = open_kept(self._config.proc / "loadavg") if is_linux else None
         self._kept, self._lives = LastValues(given.state, "cpu", self._config.proc), {}
-        self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
-        self._last = self._source.times(cores=self._level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._source is not None
-        times = self._source.times(cores=self._level >= Level.ALL)
+        times = self._source.read(self._level >= Level.ALL)
         if self._config.core_times and self._kept:
             yield from self._core_times(times, at, self._kept)
             self._kept.save(at)
@@ -156,25 +132,30 @@ class CpuCollector(Collector):
                 continue
             yield UTILIZATION.point(at, busy)
             if self._level >= Level.DETAILED:
-                for index, dims in self._modes:
-                    yield MODE.point(at, 100 * spent[index] / total, dims)
+                for mode, ticks in zip(MODES, spent, strict=False):
+                    if mode in self._modes and mode != "idle":
+                        yield MODE.point(at, 100 * ticks / total, _MODE_DIMS[mode])
         if self._level >= Level.DETAILED:
-            for dims, load in zip(WINDOWS, self._source.load(), strict=False):
+            for dims, load in zip(WINDOWS, self._loads(), strict=False):
                 yield LOAD.point(at, load, dims)
 
     def describe(self) -> str:
-        count = len(self._source.times(cores=True)) - 1 if self._source else 0
+        count = len(self._source.read(True)) - 1 if self._source else 0
         return f"{count} CPU{'s' * (count != 1)}, {self._source}" if self._source else ""
 
     def close(self) -> None:
         """Close the files."""
-        close_all(self._source, self._kept)
-        self._source = self._kept = None
+        close_all(self._source, self._loadavg, self._kept)
+        self._source = self._loadavg = self._kept = None
+
+    def _loads(self) -> Sequence[float]:
+        if self._loadavg:
+            return self._loadavg.parse(lambda data: [float(word) for word in data.split()[:3]])
+        return () if sys.platform == "linux" else os.getloadavg()
 
     def _core_times(self, times: Times, at: int, kept: LastValues) -> Iterator[Datapoint]:
-        assert self._source is not None
         for name, ticks in times.items():
-            for mode in self._source.modes if name != "cpu" else ():
+            for mode in self._modes if name != "cpu" else ():
                 dims = _core_mode(name, mode)
                 count, life = ticks[MODES.index(mode)], self._lives.get(dims)
                 if life is None:

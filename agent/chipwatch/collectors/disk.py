@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
@@ -19,7 +19,7 @@ from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
-from chipwatch.host.procfs import FileSource, PsutilSource, close_all
+from chipwatch.host.procfs import SystemSource, close_all
 
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
@@ -97,41 +97,30 @@ def _folder(block: Path, name: str) -> Path:
     return block / name.replace("/", "!")
 
 
-class _Proc(FileSource):
-    """Linux: /proc/diskstats; fields in Documentation/admin-guide/iostats.rst."""
-
-    def __init__(self, proc: Path, sys_: Path) -> None:
-        super().__init__(proc / "diskstats")
-        self._block = sys_ / "block"
-        self._seen: dict[bytes, str | None] = {}
-
-    def read(self) -> dict[str, _Activity]:
-        return self._file.parse(self._parse)
-
-    def _parse(self, data: bytes) -> dict[str, _Activity]:
-        lines = [line.split(None, 3) for line in data.splitlines()]
-        if any(raw not in self._seen for _, _, raw, _ in lines):
-            names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
-            disks = whole_disks(names.values(), self._block)
-            self._seen = {raw: name if name in disks else None for raw, name in names.items()}
-        activity = {}
-        for _, _, raw, rest in lines:
-            if (name := self._seen[raw]) is not None:
-                f = rest.split(None, 10)
-                read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
-                activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
-        return activity
+def _activity(block: Path, seen: dict[bytes, str | None], data: bytes) -> dict[str, _Activity]:
+    """Parse /proc/diskstats, whose fields are in Documentation/admin-guide/iostats.rst; `seen`: whole disks by name."""
+    lines = [line.split(None, 3) for line in data.splitlines()]
+    if any(raw not in seen for _, _, raw, _ in lines):
+        names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
+        disks = whole_disks(names.values(), block)
+        seen.clear()
+        seen |= {raw: name if name in disks else None for raw, name in names.items()}
+    activity = {}
+    for _, _, raw, rest in lines:
+        if (name := seen[raw]) is not None:
+            f = rest.split(None, 10)
+            read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
+            activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
+    return activity
 
 
-class _Psutil(PsutilSource):
-    """Other systems; macOS lists whole disks only."""
-
-    def read(self) -> dict[str, _Activity]:
-        activity = {}
-        for name, c in self._psutil.disk_io_counters(perdisk=True, nowrap=False).items():
-            busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
-            activity[name] = _Activity(c.read_bytes, c.write_bytes, c.read_count, c.write_count, busy)
-        return activity
+def _psutil_activity(psutil: Any) -> dict[str, _Activity]:
+    """Return the activity of disks; macOS lists whole disks only."""
+    activity = {}
+    for name, c in psutil.disk_io_counters(perdisk=True, nowrap=False).items():
+        busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
+        activity[name] = _Activity(c.read_bytes, c.write_bytes, c.read_count, c.write_count, busy)
+    return activity
 
 
 def _space(statvfs: Statvfs, target: str) -> _Space:
@@ -204,7 +193,7 @@ class DiskCollector(Collector):
         space = partial(_space, statvfs) if sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
-        self._io: _Proc | _Psutil | None = None
+        self._io: SystemSource[dict[str, _Activity]] | None = None
         self._kept: LastValues | None = None
         self._counters = Counters()
         self._disks: dict[str, _Disk] = {}
@@ -220,7 +209,8 @@ class DiskCollector(Collector):
         self.close()
         problem = ""
         try:
-            self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
+            parse = partial(_activity, self._config.sys / "block", {})
+            self._io = SystemSource(self._config.proc / "diskstats", parse, _psutil_activity)
         except OSError as error:
             problem = str(error)
         disks = self._activity()

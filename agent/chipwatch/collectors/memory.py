@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
-from chipwatch.host.procfs import FileSource, PsutilSource, close_all
+from chipwatch.host.procfs import SystemSource, close_all
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
 USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")
@@ -31,18 +30,8 @@ class _Memory(NamedTuple):
     swap_used: int
 
 
-class _Proc(FileSource):
-    """Linux: /proc/meminfo, whose kB are KiB."""
-
-    def __init__(self, proc: Path) -> None:
-        super().__init__(proc / "meminfo")
-        self.read()
-
-    def read(self) -> _Memory:
-        return self._file.parse(_memory)
-
-
 def _memory(data: bytes) -> _Memory:
+    """Parse /proc/meminfo, whose kB are KiB."""
     total = _bytes(data, b"MemTotal:")
     if total is None:
         raise LookupError("no MemTotal")
@@ -56,12 +45,9 @@ def _bytes(data: bytes, key: bytes) -> int | None:
     return None if start < 0 else int(data[start + len(key) : data.index(b"kB", start)]) << 10
 
 
-class _Psutil(PsutilSource):
-    """Other systems."""
-
-    def read(self) -> _Memory:
-        memory, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
-        return _Memory(memory.total, memory.available, swap.total, swap.used)
+def _psutil_memory(psutil: Any) -> _Memory:
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    return _Memory(memory.total, memory.available, swap.total, swap.used)
 
 
 class MemoryCollector(Collector):
@@ -78,7 +64,7 @@ class MemoryCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._source: _Proc | _Psutil | None = None
+        self._source: SystemSource[_Memory] | None = None
 
     def waits(self) -> bool:
         return False
@@ -87,7 +73,8 @@ class MemoryCollector(Collector):
         self._level = given.level
         self.close()
         try:
-            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+            self._source = SystemSource(self._config.proc / "meminfo", _memory, _psutil_memory)
+            self._source.read()
         except OSError as error:
             raise Unavailable(f"no memory in {self._config.proc / 'meminfo'}: {error!r}") from error
 

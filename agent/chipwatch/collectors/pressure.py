@@ -6,8 +6,9 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
@@ -31,39 +32,23 @@ _TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE
 _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="full")}
 
 
-class _Stalls:
-    """One file of /proc/pressure and its last reading: microseconds of stall by kind."""
+class _Stalls(NamedTuple):
+    """A file of /proc/pressure, when it was read (monotonic ns), and its microseconds of stall by kind."""
 
-    def __init__(self, metric: Metric, path: Path) -> None:
-        """Open the file and read it; raise OSError if the kernel keeps no statistics."""
-        self._metric = metric
-        self._file = KeptFile(path)
-        self._at, self._last = self._read()
+    metric: Metric
+    file: KeptFile
+    at: int
+    totals: dict[bytes, int]
 
-    def points(self, at: int) -> Iterable[Datapoint]:
-        """Yield the share of the time since the last reading."""
-        now, stalls = self._read()
-        elapsed = now - self._at
-        if elapsed < MIN_ELAPSED:
-            return
-        last, self._at, self._last = self._last, now, stalls
-        for kind, stalled in stalls.items():
-            before = last.get(kind)
-            if before is not None and stalled >= before:
-                # The kernel's clock and ours differ by microseconds, so a full stall may result in 100.001.
-                yield self._metric.point(at, min(100.0, 100_000 * (stalled - before) / elapsed), _KINDS[kind])
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _read(self) -> tuple[int, dict[bytes, int]]:
-        data = self._file.read(RECORD)
-        now = time.monotonic_ns()
-        totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
-        if self._metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
-            totals.pop(b"full", None)
-        return now, totals
+def _read(metric: Metric, file: KeptFile) -> _Stalls:
+    """Read the file now; raise OSError if the kernel keeps no statistics."""
+    data = file.read(RECORD)
+    now = time.monotonic_ns()
+    totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
+    if metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
+        totals.pop(b"full", None)
+    return _Stalls(metric, file, now, totals)
 
 
 class PressureCollector(Collector):
@@ -92,20 +77,28 @@ class PressureCollector(Collector):
         for metric in self.metrics:
             name = metric.name.removeprefix("pressure.")
             try:
-                self._stalls[name] = _Stalls(metric, self._folder / name)
+                self._stalls[name] = _read(metric, KeptFile(self._folder / name))
             except OSError as error:  # with psi=0 the files exist and reading them fails with EOPNOTSUPP
                 problems.append(f"{name}: {error.strerror}")
         if not self._stalls:
             raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        if self._level >= Level.DETAILED:
-            for stalls in self._stalls.values():
-                yield from stalls.points(at)
+        for name, before in self._stalls.items() if self._level >= Level.DETAILED else ():
+            now = _read(before.metric, before.file)
+            elapsed = now.at - before.at
+            if elapsed < MIN_ELAPSED:
+                continue
+            self._stalls[name] = now
+            for kind, total in now.totals.items():
+                stalled = total - before.totals.get(kind, inf)
+                if stalled >= 0:
+                    # The kernel's clock and ours differ by microseconds, so a full stall may result in 100.001.
+                    yield now.metric.point(at, min(100.0, 100_000 * stalled / elapsed), _KINDS[kind])
 
     def describe(self) -> str:
         return f"{', '.join(self._stalls)} in {self._folder}"
 
     def close(self) -> None:
-        close_all(*self._stalls.values())
+        close_all(*(stalls.file for stalls in self._stalls.values()))
         self._stalls = {}

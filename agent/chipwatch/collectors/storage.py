@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import text
-from chipwatch.host.rows import FileRow, Folders, each
+from chipwatch.host.rows import FileRow, Folder, Folders, each
 
 READ_ONLY: Final = gauge(
     "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
@@ -45,9 +45,9 @@ WRITABLE: Final = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3", "reiserfs", "vfat", "xfs", "zfs"}
 )
 """File systems of disks; others, such as squashfs, are read-only by design."""
-STATES: Final = frozenset({"FULL", "IDLE"})
+TARGET: Final = re.compile(r"^\s*target: (\S+)$", re.MULTILINE)
+IMPORT: Final = (FileRow(CONNECTED, "import", pattern=re.compile(rb"^\s*state: (?:(FULL|IDLE)$|\S)", re.MULTILINE)),)
 """An import of Lustre that works; IDLE: disconnected without requests (lustre/include/lustre_import.h)."""
-TARGET: Final = re.compile(r"^\s*(target|state): (\S+)$", re.MULTILINE)
 IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0
 """Seconds to wait for mountstats, should it block behind a mount that hangs."""
@@ -168,18 +168,23 @@ class StorageCollector(Collector):
         self._sources: dict[tuple[str, bytes], NfsSource] = {}
         self._drives = Folders(config.sys / "class/nvme", "nvme*", each("device", DRIVE))
         self._systems = Folders(config.sys / "fs/ext4", "*", each("device", EXT4))
+        roots = {"proc": config.proc, "sys": config.sys}
+        folders = [roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS)]
+        self._targets = [Folders(folder, "*/*", targets) for folder in folders]
         self._silent: dict[Dimensions, str] = {}
 
     def waits(self) -> bool:
         """Return whether there is a driver or a server to wait for: an NVMe drive, NFS or Lustre."""
-        return not at_once(lambda: not (self._has_nfs(self._lines()) or len(self._drives) or self._imports()), "mounts")
+        return not at_once(
+            lambda: not (self._has_nfs(self._lines()) or len(self._drives) or any(map(len, self._targets))), "mounts"
+        )
 
     def open(self, given: Given) -> None:
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
         self._pace = Pace(self._config.every, self._clock)
         lines = self._lines()
-        if not (self._disks(lines) or self._has_nfs(lines) or len(self._drives) or self._imports()):
+        if not (self._disks(lines) or self._has_nfs(lines) or len(self._drives) or any(map(len, self._targets))):
             raise Unavailable(
                 f"no disk, NVMe drive, NFS or Lustre in {self._processes[0]}/mountinfo and {self._config.sys}"
             )
@@ -196,7 +201,10 @@ class StorageCollector(Collector):
         silent = {drive.dims for drive in self._drives} - answered
         self._silent = dict.fromkeys(silent, "its state cannot be read")
         yield from drives
-        yield from self._lustre_points(at)
+        connected = [point for of_root in self._targets for point in of_root.points(at)]
+        if connected:
+            yield DISCONNECTED.point(at, sum(not point.value for point in connected))
+        yield from connected
         if self._has_nfs(lines):
             try:
                 counts = self._mountstats.ask(TIMEOUT)
@@ -216,7 +224,7 @@ class StorageCollector(Collector):
             "file system": len(self._disks(lines)),
             "NVMe drive": len(self._drives),
             "NFS mount": sum(line.mount.type in NFS_TYPES for line in lines),
-            "target of Lustre": len(self._imports()),
+            "target of Lustre": sum(map(len, self._targets)),
         }
         return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
 
@@ -247,27 +255,20 @@ class StorageCollector(Collector):
     def _has_nfs(self, lines: Iterable[MountLine]) -> bool:
         return any(line.mount.type in NFS_TYPES for line in lines)
 
-    def _imports(self) -> list[Path]:
-        roots = {"proc": self._config.proc, "sys": self._config.sys}
-        folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
-        return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
-
     def _read_mountstats(self) -> dict[str, MountCounts]:
         try:
             return mount_counts(self._read("mountstats"))
         except (ValueError, LookupError, ArithmeticError) as problem:
             raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
 
-    def _lustre_points(self, at: int) -> Iterator[Datapoint]:
-        states = {}
-        for path in self._imports():
-            fields = dict(TARGET.findall(text(path)))
-            if "state" in fields:
-                states[fields.get("target", path.parent.name).removesuffix("_UUID")] = fields["state"] in STATES
-        if states:
-            yield DISCONNECTED.point(at, sum(not connected for connected in states.values()))
-        for target, connected in states.items():
-            yield CONNECTED.point(at, int(connected), Dimensions(target=target))
+
+def targets(folders: Sequence[Path]) -> Iterator[Folder]:
+    """Yield the imports of Lustre by the name of their target."""
+    for folder in folders:
+        if (folder / "import").exists():
+            named = TARGET.search(text(folder / "import"))
+            name = named[1] if named else folder.name
+            yield Folder(folder, Dimensions(target=name.removesuffix("_UUID")), IMPORT)
 
 
 def is_read_only(line: MountLine) -> bool:

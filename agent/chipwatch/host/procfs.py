@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from os import pread
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from chipwatch.contract.system import NO_WAIT
 
@@ -77,33 +79,31 @@ class KeptFile(OpenFile):
             raise OSError(f"{self.path} has an unknown format: {problem!r}") from problem
 
 
-class FileSource:
-    """Base of a source that reads one file of /proc; raises OSError if the file cannot be opened."""
+class SystemSource(Generic[T]):
+    """A reading of a file of /proc on Linux, and of psutil elsewhere."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = KeptFile(path)
+    def __init__(self, path: Path, parse: Callable[..., T], other: Callable[..., T]) -> None:
+        """`parse` takes the content of the file last, `other` the module psutil; raise OSError without the file."""
+        self.path, self._parse, self._other = path, parse, other
+        self.psutil: Any = None
+        self._file = KeptFile(path) if sys.platform == "linux" else None
+        if not self._file:
+            import psutil
+
+            self.psutil = psutil
+
+    def read(self, *how: Any) -> T:
+        """Return the reading now, with further arguments for `parse` and `other`; raise OSError."""
+        if self._file:
+            return self._file.parse(partial(self._parse, *how) if how else self._parse)
+        return self._other(*how, self.psutil)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        close_all(self._file)
 
     def __str__(self) -> str:
-        return str(self._file.path)
-
-
-class PsutilSource:
-    """Base of a source that reads psutil, on systems other than Linux."""
-
-    def __init__(self) -> None:
-        import psutil
-
-        self._psutil: Any = psutil
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
-
-    def __str__(self) -> str:
-        return "psutil"
+        return str(self.path) if self._file else "psutil"
 
 
 def read_small(path: str | Path, size: int = PAGE) -> bytes:

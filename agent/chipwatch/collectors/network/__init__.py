@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chipwatch.collectors.network import allowance
 from chipwatch.contract.collector import Collector
@@ -19,7 +19,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import FileSource, PsutilSource, close_all, open_kept
+from chipwatch.host.procfs import SystemSource, close_all, open_kept
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces but the loopback (lo).")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces but the loopback (lo).")
@@ -109,23 +109,6 @@ _COLUMNS: Final = itemgetter(8, 0, 10, 2, 11, 3)
 """Columns of /proc/net/dev for the fields of _Traffic."""
 
 
-class _Proc(FileSource):
-    """Linux: /proc/net/dev, which covers one network namespace."""
-
-    loopback: Final = re.compile("lo")
-
-    def __init__(self, proc: Path) -> None:
-        # `net` is `self/net`, the reader's own namespace, also in a host's /proc that is mounted elsewhere.
-        try:
-            super().__init__(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
-        except OSError:
-            super().__init__(proc / "net/dev")
-        self.folder = self._file.path.parent
-
-    def read(self) -> dict[str, _Traffic]:
-        return self._file.parse(_traffic)
-
-
 def _traffic(data: bytes) -> dict[str, _Traffic]:
     traffic = {}
     for line in data.split(b"\n")[2:]:
@@ -136,17 +119,22 @@ def _traffic(data: bytes) -> dict[str, _Traffic]:
     return traffic
 
 
-class _Psutil(PsutilSource):
-    """Other systems; on macOS and BSD the number of dropped outgoing packets is always 0."""
+def _psutil_traffic(psutil: Any) -> dict[str, _Traffic]:
+    """Return the traffic; on macOS and BSD the number of dropped outgoing packets is always 0, so not known."""
+    return {
+        name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, None, c.dropin)
+        for name, c in psutil.net_io_counters(pernic=True, nowrap=False).items()
+    }
 
-    loopback: Final = re.compile(r"lo\d*|Loopback .*")
 
-    def read(self) -> dict[str, _Traffic]:
-        counts_drops = sys.platform == "linux"
-        return {
-            name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, c.dropout if counts_drops else None, c.dropin)
-            for name, c in self._psutil.net_io_counters(pernic=True, nowrap=False).items()
-        }
+def _source(proc: Path) -> SystemSource[dict[str, _Traffic]]:
+    """Open the table of the interfaces of the host's network namespace, or of this process's own; raise OSError."""
+    # `net` is `self/net`, the reader's own namespace, also in a host's /proc that is mounted elsewhere.
+    try:
+        path = proc / ("net/dev" if proc == Path("/proc") else "1/net/dev")
+        return SystemSource(path, _traffic, _psutil_traffic)
+    except OSError:
+        return SystemSource(proc / "net/dev", _traffic, _psutil_traffic)
 
 
 _Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
@@ -177,7 +165,7 @@ class NetworkCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config, self._folder = config, config.sys / "class/net"
-        self._source: _Proc | _Psutil | None = None
+        self._source: SystemSource[dict[str, _Traffic]] | None = None
         self._tcp: Tcp | None = None
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
@@ -193,11 +181,9 @@ class NetworkCollector(Collector):
         self._level = given.level
         self.close()
         try:
+            self._source = _source(self._config.proc)
             if sys.platform == "linux":
-                self._source = _Proc(self._config.proc)
-                self._tcp = Tcp(self._source.folder, self._level)
-            else:
-                self._source = _Psutil()
+                self._tcp = Tcp(self._source.path.parent, self._level)
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
         traffic = self._read(self._source)
@@ -250,6 +236,6 @@ class NetworkCollector(Collector):
         close_all(self._source, self._tcp, self._kept)
         self._source = self._tcp = self._kept = None
 
-    def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
-        counts_all, traffic = self._config.loopback, source.read()
-        return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
+    def _read(self, source: SystemSource[dict[str, _Traffic]]) -> dict[str, _Traffic]:
+        traffic, loopback = source.read(), "lo" if sys.platform == "linux" else r"lo\d*"
+        return {name: of for name, of in traffic.items() if self._config.loopback or not re.fullmatch(loopback, name)}
