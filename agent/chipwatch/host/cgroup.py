@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.host.mounts import parsed
 from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, read, text
@@ -133,31 +133,54 @@ class MemoryUse(NamedTuple):
     """Excludes the inactive page cache, which the kernel reclaims first; Kubernetes uses the same definition."""
 
 
-class Usage:
-    """
-    Usage of a cgroup, from files that stay open.
+FILES: Final = {
+    "memory": ("memory", "memory.current", "memory.usage_in_bytes"),
+    "memory.stat": ("memory", "memory.stat", "memory.stat"),
+    "peak": ("memory", "memory.peak", "memory.max_usage_in_bytes"),
+    "events": ("memory", "memory.events", "memory.oom_control"),
+    "swap": ("memory", "memory.swap.current", "memory.stat"),
+    "cpu": ("cpu", "cpu.stat", "cpu.stat"),
+    "cpuacct": ("cpuacct", None, "cpuacct.usage"),
+}
+"""Our word -> the controller, and the file's name in cgroup v2 and v1."""
 
-    Readings raise OSError once the cgroup is removed; a value that the kernel does not report is None.
-    """
+
+class GroupFiles:
+    """Files of a cgroup that stay open; readings raise OSError once the cgroup is removed."""
+
+    def __init__(self, cgroup: Cgroup, *words: str) -> None:
+        """`words`: of FILES."""
+        files = {word: kept(cgroup.place(FILES[word][0]), *FILES[word][1:]) for word in words}
+        self.files = {word: file for word, file in files.items() if file}
+        """Those that are there."""
+
+    def figures(self, word: str) -> dict[bytes, int]:
+        """Return the numbers of a file by name, a number without a name as b""; none where there is no such file."""
+        return figures(self.files.get(word))
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        close_all(*self.files.values())
+
+
+class Usage(GroupFiles):
+    """Usage of a cgroup; a value that the kernel does not report is None."""
 
     def __init__(self, cgroup: Cgroup) -> None:
-        self._cpu = kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
-        self._cpuacct = kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
-        self._memory = kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
-        self._memory_stat = kept(cgroup.place("memory"), "memory.stat", "memory.stat")
-        self._events = kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
+        super().__init__(cgroup, "cpu", "cpuacct", "memory", "memory.stat", "events")
 
     def cpu(self, *, throttled: bool = True) -> CpuUse:
         """Return the CPU time used, and the time for which threads were `throttled`, read if that is wanted."""
-        stat = figures(self._cpu) if throttled or not self._cpuacct else {}
-        if self._cpuacct:
-            return CpuUse(figures(self._cpuacct).get(b""), stat.get(b"throttled_time"))
+        has_own = "cpuacct" in self.files
+        stat = self.figures("cpu") if throttled or not has_own else {}
+        if has_own:
+            return CpuUse(self.figures("cpuacct").get(b""), stat.get(b"throttled_time"))
         used, held = stat.get(b"usage_usec"), stat.get(b"throttled_usec")
         return CpuUse(None if used is None else used * 1000, None if held is None else held * 1000)
 
     def memory(self) -> MemoryUse | None:
         """Return the memory in use."""
-        current, stat = figures(self._memory).get(b""), figures(self._memory_stat)
+        current, stat = self.figures("memory").get(b""), self.figures("memory.stat")
         inactive = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
         if current is None or inactive is None:
             return None
@@ -165,11 +188,7 @@ class Usage:
 
     def oom_kills(self) -> int | None:
         """Return the number of processes that the OOM killer killed."""
-        return figures(self._events).get(b"oom_kill")
-
-    def close(self) -> None:
-        """Close the files; safe to call twice."""
-        close_all(self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events)
+        return self.figures("events").get(b"oom_kill")
 
 
 def cpu_list(words: str) -> set[int]:

@@ -7,41 +7,30 @@ from typing import Final
 
 from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, figures
+from chipwatch.host.cgroup import Cgroup, GroupFiles
 from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""
 SOME, FULL = (re.compile(rb"^%b .*\btotal=(\d{1,19})\b" % kind, re.MULTILINE) for kind in (b"some", b"full"))
 """Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
-
-
-FILES: Final = {
-    "peak": ("memory", "memory.peak", "memory.max_usage_in_bytes"),
-    "memory": ("memory", "memory.current", "memory.usage_in_bytes"),
-    "events": ("memory", "memory.events", "memory.oom_control"),
-    "swap": ("memory", "memory.swap.current", "memory.stat"),
-    "cpu": ("cpu", "cpu.stat", "cpu.stat"),
-    "nanoseconds": ("cpuacct", None, "cpuacct.usage"),
-}
-"""Our word -> the controller, and the file's name in cgroup v2 and v1."""
 PRESSURES: Final = {
     "io_some": ("io.pressure", SOME), "cpu_some": ("cpu.pressure", SOME), "memory_full": ("memory.pressure", FULL),
 }  # fmt: skip
 """A field of GroupUse -> the file, which only v2 has, and the line."""
 
 
-class JobGroup:
-    """Reads the usage of a job's cgroup, from files that stay open."""
+class JobGroup(GroupFiles):
+    """Reads the usage of a job's cgroup."""
 
     def __init__(self, owner: Owner, group: Cgroup, since: int) -> None:
         """`since`: when the job was first seen (ns since the epoch), used where no process has its start."""
         self.owner = owner
         self.start_time = owner.since or since
         self._group = group
-        self._files = {word: cgroup.kept(group.place(name), v2, v1) for word, (name, v2, v1) in FILES.items()}
-        if self._files["peak"]:
-            close_all(self._files.pop("memory"))
+        super().__init__(group, "peak", "memory", "events", "swap", "cpu", "cpuacct")
+        if "peak" in self.files:
+            close_all(self.files.pop("memory", None))
         unified = group.places.get("")
         self._pressures = {word: cgroup.kept(unified, name, name) for word, (name, _) in PRESSURES.items()}
         self._most = 0
@@ -52,23 +41,24 @@ class JobGroup:
         """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
         if now >= self._due:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
-        peak = figures(self._files["peak"]).get(b"")  # since Linux 5.19
+        peak = self.figures("peak").get(b"")  # since Linux 5.19
         if peak is None:
-            self._most = max(self._most, figures(self._files.get("memory")).get(b"", 0))
-        stat, swap = figures(self._files["cpu"]), figures(self._files["swap"])
-        nanoseconds, microseconds = figures(self._files["nanoseconds"]).get(b""), stat.get(b"usage_usec")
+            self._most = max(self._most, self.figures("memory").get(b"", 0))
+        stat, swap = self.figures("cpu"), self.figures("swap")
+        nanoseconds, microseconds = self.figures("cpuacct").get(b""), stat.get(b"usage_usec")
         cpu = nanoseconds / 1e9 if nanoseconds is not None else None if microseconds is None else microseconds / 1e6
         stalls = {word: _stalled(file, PRESSURES[word][1]) for word, file in self._pressures.items()}
         return GroupUse(
             self.owner, cpu=cpu, cores=self._cores, periods=stat.get(b"nr_periods"),
             throttled=stat.get(b"nr_throttled"), memory_max=self._most or None if peak is None else peak,
             swapped=swap.get(b"total_swap", swap.get(b"swap", swap.get(b""))),
-            oom_kills=figures(self._files["events"]).get(b"oom_kill"), blocked=blocked, since=self.start_time, **stalls,
+            oom_kills=self.figures("events").get(b"oom_kill"), blocked=blocked, since=self.start_time, **stalls,
         )  # fmt: skip
 
     def close(self) -> None:
         """Close the files."""
-        close_all(*self._files.values(), *self._pressures.values())
+        super().close()
+        close_all(*self._pressures.values())
 
 
 def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:
