@@ -302,14 +302,10 @@ class SpoolFile:
 
     def _replace(self, problem: Exception) -> None:
         """Close a corrupt file and set it aside; the next `open` makes a new one."""
-        assert self.path is not None
-        assert self.store is not None
-        from chipwatch.spool.sqlite import set_file_aside
-
-        self.store.close()
-        self.store = self.pending = None
+        store, self.store, self.pending = self.store, None, None
+        assert store is not None
         try:
-            self.logger.tell("corrupt", set_file_aside(self.path, problem))
+            self.logger.tell("corrupt", store.retire(problem))
         except OSError as error:
             self.logger.tell("disk", f"{self.path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
             self.path = None

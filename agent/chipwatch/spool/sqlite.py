@@ -248,6 +248,11 @@ class Store:
             self._db.close()
         self._lock.close()
 
+    def retire(self, problem: Exception) -> str:
+        """Close a corrupt file and set it aside; return what was wrong and what was done; raise OSError."""
+        self.close()
+        return set_file_aside(self.path, problem)
+
 
 def set_file_aside(path: Path, problem: Exception) -> str:
     """Rename a corrupt database and its WAL; return what was wrong and what was done; raise OSError."""
