@@ -108,7 +108,7 @@ class TickReadings:
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.follows]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._need_devices = [sampler for sampler in self._followers if sampler.needs_devices]
-        self._finders = [sampler for sampler in self._first if sampler.finds_devices]
+        self._finders = [sampler for sampler in self._first if sampler.knowledge.has_any and not sampler.follows]
         for sampler in samplers if needs_facts else ():
             sampler.knowledge.want()
         self.devices: dict[str, DeviceFacts] = {}

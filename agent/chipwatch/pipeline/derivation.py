@@ -43,7 +43,7 @@ class Derivation(PluginRunner):
 
     def is_wanted(self, *, with_devices: bool) -> bool:
         """Return whether to call it; if it needs devices, not until there may be some."""
-        is_idle = self._needs_devices and self.ok is None and not with_devices
+        is_idle = self.needs_devices and self.ok is None and not with_devices
         self.unavailable = "no collector has found a device" if is_idle else None
         return not is_idle
 

@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level
@@ -70,26 +70,19 @@ class Sampler(PluginRunner):
         self.absence: Unavailable | None = None
         """Why nothing could be read when the collector was last not available."""
         self.knowledge = FactsReader(name, collector, learn)
-        serves = type(collector).knows or self.follows
-        self._is_mute = not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
-        """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
+
+    @cached_property
+    def is_mute(self) -> bool:
+        """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
+        serves = type(self.collector).knows or self.follows
+        return not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
 
     @property
     def follows(self) -> bool:
         """True if it reads about the processes that other collectors list."""
         return self._needs.pids
-
-    @property
-    def finds_devices(self) -> bool:
-        """True if it lists devices, or other facts, where there are some."""
-        return self.knowledge.has_any and not self.follows
-
-    @property
-    def needs_devices(self) -> bool:
-        """True if there is nothing to read where no collector finds a device."""
-        return self._needs_devices
 
     @property
     def has_thread(self) -> bool:
@@ -124,10 +117,17 @@ class Sampler(PluginRunner):
             if time.monotonic() < self._retry_at:
                 return False
             self._place()
-        elif self._is_mute and self.ok and not self.yielded:
+        elif self.ok and not self.yielded and self.is_mute:
             return False
         self.is_hung = False
-        return self._thread is None or self._begin(self._thread, self.read, at)
+        try:
+            if self._thread:
+                self._thread.begin(self.read, at)
+        except RuntimeError as problem:
+            self.ok = False
+            self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
+            return False
+        return True
 
     def take(self, at: int, timeout: float) -> Reading | None:
         """Return the reading: made now where the collector has no thread, else None if none comes in time."""
@@ -183,14 +183,6 @@ class Sampler(PluginRunner):
             self._thread = None
         elif self._thread is None:
             self._thread = BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")
-
-    def _begin(self, thread: BlockingCall[Reading | None], *call: Any) -> bool:
-        try:
-            thread.begin(*call)
-        except RuntimeError as problem:
-            self.ok = False
-            self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
-        return thread.is_pending
 
     def _read(self, at: int, facts: list[object], points: list[Datapoint]) -> None:
         """Read once into `points` and `facts`; raise only what is a bug of the collector, or an OSError."""

@@ -266,7 +266,8 @@ class PluginRunner:
         self.counts = self._logger.counts
         """Its events, by name."""
         self._needs = needs = type(plugin).needs
-        self._needs_devices = needs.devices is not None and level <= needs.devices
+        self.needs_devices = needs.devices is not None and level <= needs.devices
+        """True if there is nothing to read, or to derive from, where no collector finds a device."""
         is_open_ended = isinstance(plugin, Collector) and plugin.yields_others()
         always = frozenset(needs.always)
         self.validation = Validation(level, self._logger, always, lambda: None if is_open_ended else plugin.metrics)
