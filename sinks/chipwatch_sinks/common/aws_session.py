@@ -52,12 +52,6 @@ class Login(NamedTuple):
     external_id: str | None = None
 
 
-def _unexpected() -> tuple[type[Exception], ...]:
-    """Return the exceptions of botocore for malformed answers and files; one is of a module that only clients load."""
-    parsers = sys.modules.get("botocore.parsers")
-    return (*UNEXPECTED, *((parsers.ResponseParserError,) if parsers else ()))
-
-
 @contextmanager
 def reading_credentials(who: str = "") -> Iterator[None]:
     """
@@ -85,7 +79,8 @@ def reading_credentials(who: str = "") -> Iterator[None]:
             raise Refused(f"{says}: {problem.filename}: {os_text(problem)}") from None
         raise Retryable(f"{says}: {os_text(problem)}") from None
     except Exception as problem:
-        if not isinstance(problem, _unexpected()):
+        parsers = sys.modules.get("botocore.parsers")  # which only a client loads
+        if not isinstance(problem, (*UNEXPECTED, *((parsers.ResponseParserError,) if parsers else ()))):
             raise
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
@@ -159,30 +154,6 @@ class Session:
         return ConfiguredEndpointProvider(self.full_config, self.get_scoped_config(), service).provide()  # type: ignore[no-any-return]
 
 
-def open_session(login: Login, timeout: float) -> tuple[Session, str, Any]:
-    """
-    Return a session, its region, and its credentials: the role's if one is configured.
-
-    Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong configuration.
-    """
-    session = Session(login.profile)
-    session.get_scoped_config()  # raises for a profile that does not exist
-    region = login.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-    if region and not login.endpoint_url and (fault := region_fault(region)):
-        raise Refused(f"AWS_REGION, or the profile's region: {fault}")
-    region = region or _region_of_instance(session)
-    if not region:
-        raise Refused(NO_REGION)
-    validate_region_name(region)
-    with reading_credentials():
-        credentials = create_credential_resolver(session, region_name=region).load_credentials()
-        if credentials is not None and login.role_arn:
-            credentials = _assumed(session, login, region, timeout, credentials)
-    if credentials is None:
-        raise Refused(NO_CREDENTIALS)
-    return session, region, credentials
-
-
 class Signer:
     """Signature Version 4 for one service; credentials are refreshed before they expire."""
 
@@ -195,15 +166,47 @@ class Signer:
 
     def open(self) -> Session:
         """
-        Find region and credentials, and return where they were found.
+        Find region and credentials, the role's if one is configured, and return where they were found.
 
         Raises Refused if there are none, Retryable if their source does not answer.
         """
+        login, session = self._login, Session(self._login.profile)
         try:
-            session, self.region, self._credentials = open_session(self._login, self._timeout)
+            session.get_scoped_config()  # raises for a profile that does not exist
+            region = login.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+            if region and not login.endpoint_url and (fault := region_fault(region)):
+                raise Refused(f"AWS_REGION, or the profile's region: {fault}")
+            region = region or _region_of_instance(session)
+            if not region:
+                raise Refused(NO_REGION)
+            validate_region_name(region)
+            with reading_credentials():
+                credentials = create_credential_resolver(session, region_name=region).load_credentials()
+                if credentials is not None and login.role_arn:
+                    credentials = self._assumed(session, region, credentials)
         except (failures.BotoCoreError, ValueError, OSError) as problem:
             raise Refused(str(problem)) from problem
+        if credentials is None:
+            raise Refused(NO_CREDENTIALS)
+        self.region, self._credentials = region, credentials
         return session
+
+    def _assumed(self, session: Session, region: str, source: Any) -> Any:
+        """Return the credentials of the role, requested with `source` and refreshed before they expire."""
+        options = Options(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=self._timeout,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            user_agent_extra="chipwatch",
+            max_pool_connections=1,
+            parameter_validation=False,
+        )
+        extra = {"RoleSessionName": "chipwatch"}
+        if self._login.external_id:
+            extra["ExternalId"] = self._login.external_id
+        make_client = partial(session.create_client, region_name=region, config=options)
+        fetcher = AssumeRoleCredentialFetcher(make_client, source, self._login.role_arn, extra)
+        return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
     def sign(self, url: str, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
         """Return `headers` and the signature of this request; raise Retryable or Refused without credentials."""
@@ -232,28 +235,6 @@ class Signer:
             )
         self._renewed = True
         return Retryable(f"the AWS credentials are read again ({why})")
-
-
-def options(timeout: float) -> Options:
-    """Return botocore's options for one attempt of `timeout` seconds."""
-    return Options(
-        connect_timeout=CONNECT_TIMEOUT,
-        read_timeout=timeout,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        user_agent_extra="chipwatch",
-        max_pool_connections=1,
-        parameter_validation=False,
-    )
-
-
-def _assumed(session: Session, login: Login, region: str, timeout: float, source: Any) -> Any:
-    """Return the credentials of the role, requested with `source` and refreshed before they expire."""
-    extra = {"RoleSessionName": "chipwatch"}
-    if login.external_id:
-        extra["ExternalId"] = login.external_id
-    make_client = partial(session.create_client, region_name=region, config=options(timeout))
-    fetcher = AssumeRoleCredentialFetcher(make_client, source, login.role_arn, extra)
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
 def _region_of_instance(session: Session) -> str | None:

@@ -325,6 +325,7 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.contract",
         "chipwatch.contract.datapoint",
         "chipwatch.contract.errors",
+        "chipwatch.contract.plugin",
         "chipwatch.contract.redaction",
         "chipwatch.contract.sink",
         "chipwatch.contract.system",
