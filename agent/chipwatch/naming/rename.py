@@ -12,7 +12,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from chipwatch.naming.profiles import NONE, Copy, ToolName, placeholders, profile
+from chipwatch.naming.profiles import Copy, Profile, ToolName, placeholders, profile
 
 CACHED_SERIES: Final = 100_000
 """Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
@@ -65,23 +65,14 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
 
-    Counters start at 0 with this agent, as in these tools, except scraped ones and with `cumulative`: only increases
-    that a window saw count. Used by one thread, which may send a point again.
+    Counters start at 0 with this agent, as in these tools, except scraped ones and those of a tool with `cumulative`:
+    only increases that a window saw count. Used by one thread, which may send a point again.
     """
 
-    def __init__(
-        self,
-        profile: Mapping[str, ToolName],
-        machine: Mapping[str, str] = NONE,
-        scraped: str = "",
-        *,
-        cumulative: bool = False,
-        others: Mapping[str, str] = NONE,
-    ) -> None:
-        """Take the names of a profile, also for dimensions of the machine, scraped metrics and those without a name."""
-        self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
-        self._others = ToolName("", dims=others)
-        self._keys = placeholders(others)
+    def __init__(self, tool: Profile) -> None:
+        self._tool, self._names, self._machine = tool, tool.names, tool.machine
+        self._others = ToolName("", dims=tool.others)
+        self._keys = placeholders(tool.others)
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -89,8 +80,8 @@ class Renamer:
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the renamed point."""
         metric, value, dims, at, start_time, start, summary, increase = point
-        has_rules = self._machine or self._keys or metric.name in self._profile
-        if not (has_rules or (self._scraped and ENDPOINT in metric.dims)):
+        has_rules = self._machine or self._keys or metric.name in self._names
+        if not (has_rules or (self._tool.scraped and ENDPOINT in metric.dims)):
             return point
         series = self._known.get((metric.name, dims)) or self._recall(point)
         if series is _UNCHANGED:
@@ -124,9 +115,9 @@ class Renamer:
     def _learn(self, point: Datapoint) -> _Series:
         metric, dims = point.metric, point.dims
         if ENDPOINT in metric.dims:
-            if self._scraped:
+            if self._tool.scraped:
                 return self._number(metric, dims)
-        elif (name := self._profile.get(metric.name)) and name.fits(dims):
+        elif (name := self._names.get(metric.name)) and name.fits(dims):
             return self._name(name, point)
         elif not self._keys.isdisjoint(dims):
             return self._name(self._others._replace(template=metric.name), point)
@@ -146,7 +137,7 @@ class Renamer:
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._rename_machine(left, old), **own)
-        starts = old.kind is Kind.COUNTER and not self._cumulative
+        starts = old.kind is Kind.COUNTER and not self._tool.cumulative
         return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
@@ -154,7 +145,7 @@ class Renamer:
         endpoint = dims[ENDPOINT]
         index = self._numbers[endpoint, metric.name]
         self._numbers[endpoint, metric.name] += 1
-        text = self._scraped.format(endpoint=endpoint, metric=metric.name, index=index)
+        text = self._tool.scraped.format(endpoint=endpoint, metric=metric.name, index=index)
         keys = tuple(key for key in metric.dims if key != ENDPOINT)
         left = {key: word for key, word in dims.items() if key != ENDPOINT}
         return _Series(replace(metric, name=text, dims=keys), Dimensions(self._rename_machine(left, metric)))
@@ -192,7 +183,7 @@ class Copier:
     def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
         """Take the copies of a profile, and the bytes of the machine's memory."""
         self._copies, self._memory, self._limited = copies, memory, False
-        self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
+        self._rename = Renamer(Profile({metric: copy.name for metric, copy in copies.items()}))
         self._used: dict[Dimensions, int] = {}
         self._counts: dict[tuple[str, Dimensions], float] = {}
         self._last: dict[tuple[str, Dimensions], int] = {}
@@ -268,10 +259,8 @@ def _rates(point: Datapoint) -> Iterator[Datapoint]:
 
 def renamer(name: str) -> Renamer | None:
     """Return the renamer of a profile of PROFILES, None for `native`."""
-    theirs = profile(name)
-    if not theirs.names:
-        return None
-    return Renamer(theirs.names, theirs.machine, theirs.scraped, cumulative=theirs.cumulative, others=theirs.others)
+    tool = profile(name)
+    return Renamer(tool) if tool.names else None
 
 
 def copier(name: str) -> Copier | None:

@@ -12,7 +12,7 @@ from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.naming import rename as names
-from chipwatch.naming.profiles import PROFILES, profile
+from chipwatch.naming.profiles import PROFILES, Profile, profile
 from chipwatch.naming.rename import Renamer, copier, renamer
 
 S = 10**9
@@ -107,9 +107,9 @@ def test_every_name_has_one_kind_unit_and_description_whatever_metrics_go_by_it(
 
 
 def test_the_unit_is_that_of_the_new_scale():
-    point = Renamer(WANDB)(declared()["disk.used"].point(7, 2**31, Dimensions(path="/")))
+    point = Renamer(Profile(WANDB))(declared()["disk.used"].point(7, 2**31, Dimensions(path="/")))
     assert (point.metric.name, point.metric.unit, point.value) == ("disk./.usageGB", "GiBy", 2.0)
-    point = Renamer(MLFLOW)(declared()["disk.used"].point(7, 2_000_000, Dimensions(path="/")))
+    point = Renamer(Profile(MLFLOW))(declared()["disk.used"].point(7, 2_000_000, Dimensions(path="/")))
     assert (point.metric.unit, point.value, dict(point.dims)) == ("MBy", 2.0, {"path": "/"})
 
 
@@ -119,24 +119,24 @@ def test_native_names_need_no_renamer():
 
 def test_what_a_profile_lacks_passes_as_it_is():
     point = gauge("gpu.colour", "1", "Colour.").point(7, 300.0, HERE)
-    assert Renamer(WANDB)(point) is point
+    assert Renamer(Profile(WANDB))(point) is point
 
 
 def test_a_series_that_cannot_fill_the_places_of_a_name_keeps_its_own():
     point = gauge("gpu.power", "W", "Power.").point(7, 300.0, HERE)
-    assert Renamer(WANDB)(point) is point
+    assert Renamer(Profile(WANDB))(point) is point
 
 
 @pytest.mark.parametrize("value", ["{cpu}", "{0}", "a b", "", "{}"])
 def test_a_dimensions_value_is_never_used_as_a_template(value):
     point = declared()["disk.utilization"].point(7, 1.0, Dimensions(path=value))
-    assert Renamer(WANDB)(point).metric.name == f"disk.{value}.usagePercent"
+    assert Renamer(Profile(WANDB))(point).metric.name == f"disk.{value}.usagePercent"
 
 
 def test_a_windows_summary_is_scaled_as_well():
     used = declared()["memory.used"]
     summary = Summary(3, 6e6, 1e6, 3e6, (1e6, 2e6, 3e6), (1, 1, 1))
-    done = Renamer(MLFLOW)(Datapoint(used, 2e6, HERE, 9 * S, None, 3 * S, summary))
+    done = Renamer(Profile(MLFLOW))(Datapoint(used, 2e6, HERE, 9 * S, None, 3 * S, summary))
     assert done.value == pytest.approx(2)
     assert done.summary.count == 3
     assert done.summary[1:4] == pytest.approx((6, 1, 3))
@@ -156,7 +156,7 @@ def sent(at: int, value: float, increase: float | None = None, dims: Dimensions 
 
 
 def test_an_increase_is_scaled_and_stays_what_it_was():
-    rename = Renamer(MLFLOW)
+    rename = Renamer(Profile(MLFLOW))
     assert rename(sent(5, 100e6, 4e6)).increase == pytest.approx(4)
     done = rename(sent(7, 102e6, 2e6))
     assert (done.value, done.increase, done.window_start) == (pytest.approx(6), pytest.approx(2), 6)
@@ -164,14 +164,14 @@ def test_an_increase_is_scaled_and_stays_what_it_was():
 
 
 def test_a_counter_that_was_reset_never_shows_a_negative():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     values = [rename(sent(at, value)) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
     assert [p.value for p in values] == [0, 50, 20, 30]
     assert [p.start_time for p in values] == [5, 5, 7, 7]
 
 
 def test_every_series_begins_separately():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     read = declared()["disk.device.read"]
     a, b = Dimensions(device="a"), Dimensions(device="b")
     points = [(a, 5, 2**20), (b, 6, 2**21), (a, 7, 2**21), (b, 8, 2**23)]
@@ -185,12 +185,12 @@ def test_every_series_begins_separately():
 
 
 def test_one_series_is_one_metric_object_each_time():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     assert rename(sent(5, 1)).metric is rename(sent(6, 2)).metric
 
 
 def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     points = [sent(at, value) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
     first = [rename(point) for point in points]
     assert [rename(point) for point in points] == first
@@ -198,17 +198,17 @@ def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
 
 
 def test_what_the_first_window_saw_a_counter_rise_counts():
-    done = Renamer(WANDB)(sent(5, 100.0, 4.0))
+    done = Renamer(Profile(WANDB))(sent(5, 100.0, 4.0))
     assert (done.value, done.start_time, done.increase) == (4.0, 4, 4.0)
 
 
 def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
-    done = Renamer(WANDB)(sent(5, 374.0, 374.0)._replace(start_time=4, window_start=4))
+    done = Renamer(Profile(WANDB))(sent(5, 374.0, 374.0)._replace(start_time=4, window_start=4))
     assert (done.value, done.start_time, done.increase) == (374.0, 4, 374.0)
 
 
 def test_the_whole_increase_that_the_window_saw_of_a_reset_counter_counts():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     rename(sent(5, 10.0, 10.0)._replace(start_time=4))
     done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before its reset
     assert (done.value, done.start_time) == (10.0, 6)
@@ -219,7 +219,7 @@ RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.intege
 
 @given(st.lists(RISES, min_size=1, max_size=names.MAX_EPOCHS), st.data())
 def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
-    rename = Renamer(MLFLOW)
+    rename = Renamer(Profile(MLFLOW))
     points = [
         sent(at, value, rise)._replace(start_time=start_time) for at, (value, rise, start_time) in enumerate(values, 5)
     ]
@@ -229,12 +229,12 @@ def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, 
         first[done:] = [rename(point) for point in points[done:tried]]
         assert [rename(point) for point in points[done:tried]] == first[done:]
         done = data.draw(st.integers(done, tried)) if tried < len(points) else tried
-    once = Renamer(MLFLOW)
+    once = Renamer(Profile(MLFLOW))
     assert first == [once(point) for point in points]
 
 
 def test_what_is_older_than_the_beginning_is_never_negative_nor_a_leap():
-    rename = Renamer(WANDB)
+    rename = Renamer(Profile(WANDB))
     assert [rename(sent(at, value)).value for at, value in [(5, 100), (3, 80), (6, 101)]] == [0, 0, 1]
 
 

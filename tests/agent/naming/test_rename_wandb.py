@@ -9,7 +9,7 @@ import pytest
 
 from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.contract.datapoint import Dimensions
-from chipwatch.naming.profiles import profile
+from chipwatch.naming.profiles import Profile, profile
 from chipwatch.naming.rename import Copier, Renamer
 
 WANDB = profile("wandb")
@@ -31,7 +31,7 @@ def sent(limit: float = 0.0) -> set[str]:
         for metric in metrics
         for more in ([{"category": word} for word in CATEGORIES.get(metric.name, ())] or [{}])
     ]
-    rename, copy = Renamer(WANDB.names), Copier(WANDB.copies, 8.0)
+    rename, copy = Renamer(Profile(WANDB.names)), Copier(WANDB.copies, 8.0)
     named = {rename(point).metric.name for point in points if point.metric.name in WANDB.names}
     return named | {point.metric.name for point in copy(points)}
 
