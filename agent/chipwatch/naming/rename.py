@@ -65,7 +65,7 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
 
-    Counters start at 0 with this agent, as in these tools, except scraped ones and those of a tool with `cumulative`:
+    Counters start at 0 with this agent, as in these tools, except scraped ones and where its profile is cumulative:
     only increases that a window saw count. Used by one thread, which may send a point again.
     """
 
