@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf, isnan
@@ -18,7 +18,7 @@ from chipwatch.host.xid import is_applications_own
 from chipwatch.report.devices import FAMILIES, FIGURES, GROUPS, device_states
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.verdict.judge import judge
-from chipwatch.verdict.rules import BY_METRIC, Seen, reasons
+from chipwatch.verdict.rules import BY_METRIC, Reason, Seen, reasons
 
 COUNT, GPU_TIME, GPUS, STATE = "gpu.count", "job.gpu.time", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
@@ -127,8 +127,17 @@ def _short(text: str) -> str:
     return one_line(text, LONGEST)
 
 
-def _sentence(about: str, says: str) -> str:
-    return one_line(f"{about} {says}")
+def _names(words: Iterable[str]) -> list[str]:
+    """Return each name once, short."""
+    return [*filter(None, dict.fromkeys(map(short, words)))]
+
+
+def _worst(reasons: Iterable[Reason]) -> Reason | None:
+    return min(reasons, key=lambda reason: reason.severity != NOT_FIT, default=None)
+
+
+def _sentence(reason: Reason) -> str:
+    return one_line(f"{reason.about} {reason.says}")
 
 
 def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
@@ -148,10 +157,7 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     counts = _counts(kinds["count"], gpus)
     if doubt := _doubt(kinds, gpus, sum(counts.values())):
         return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
-    jobs, users = (
-        [*filter(None, dict.fromkeys(short(item.dims.get(key, "")) for item in kinds["job"]))]
-        for key in ("job", "user")
-    )
+    jobs, users = (_names(item.dims.get(key, "") for item in kinds["job"]) for key in ("job", "user"))
     node = FleetNode(name, seen=at, jobs=jobs, users=users, delivery=_delivery_by(kinds))
     node.gpus = gpus
     if counts:
@@ -166,8 +172,8 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
     suspects = [item for item in seen if item.rose is not None or (item.metric in LIMITS and not _within(item))]
-    if worst := min(reasons(suspects), key=lambda reason: reason.severity != NOT_FIT, default=None):
-        node.verdict, node.reason = worst.severity, _sentence(worst.about, worst.says)
+    if worst := _worst(reasons(suspects)):
+        node.verdict, node.reason = worst.severity, _sentence(worst)
     elif codes := dict.fromkeys(filter(None, map(_xid, kinds["xid"]))):
         node.reason = one_line(f"{'; '.join(codes)}; its page does not say when")
     return node
@@ -258,10 +264,7 @@ def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:
 
 def _device(dims: Mapping[str, str]) -> tuple[str, str]:
     """Return the device of a reading, also for a reading of a part of it."""
-    for family in FAMILIES:
-        if family in dims:
-            return family, dims[family]
-    return "gpu", ""
+    return next(((family, dims[family]) for family in FAMILIES if family in dims), ("gpu", ""))
 
 
 def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> FleetNode:
@@ -271,11 +274,10 @@ def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> 
     devices, series = device_states(told), [Seen(*fields) for fields in answers["verdict"]["series"]]
     counts = [Seen(COUNT, one["dims"], one["gpus"]) for one in told.get("counts", ())]
     node = summarise(name, [*series, *counts], at)
-    worst = sorted(judged.reasons, key=lambda reason: reason.severity != NOT_FIT)
-    node.verdict, node.reason = judged.word, _sentence(worst[0].about, worst[0].says) if worst else ""
-    for field in ("jobs", "users"):
-        names = dict.fromkeys(word for device in devices for word in getattr(device, field))
-        setattr(node, field, [short(word) for word in names])
+    worst = _worst(judged.reasons)
+    node.verdict, node.reason = judged.word, _sentence(worst) if worst else ""
+    node.jobs = _names(word for device in devices for word in device.jobs)
+    node.users = _names(word for device in devices for word in device.users)
     node.delivery = _delivery(answers["status"])
     return node
 
@@ -286,16 +288,10 @@ def _delivery(status: Mapping[str, Any]) -> str:
     return f"{kept:,} kept" if kept else f"{gone:,} lost" if gone else "ok"
 
 
-def totals(nodes: Iterable[FleetNode]) -> dict[str, Any]:
+def totals(nodes: Sequence[FleetNode]) -> dict[str, Any]:
     """Return the nodes by verdict, and the accelerators of all by what they do."""
-    words: dict[str, int] = {}
-    idle: dict[str, float] = {}
-    sums = {"gpus": 0.0, "busy": 0.0, "lost": 0.0}
-    for node in nodes:
-        word = node.word or "answer"
-        words[word] = words.get(word, 0) + 1
-        for field in sums:
-            sums[field] += getattr(node, field) or 0
-        for cause, number in node.idle.items():
-            idle[cause] = idle.get(cause, 0.0) + number
-    return {"nodes": words, **sums, "idle": idle}
+    sums = {field: sum(getattr(node, field) or 0 for node in nodes) for field in ("gpus", "busy", "lost")}
+    idle = defaultdict[str, float](float)
+    for cause, number in (pair for node in nodes for pair in node.idle.items()):
+        idle[cause] += number
+    return {"nodes": Counter(node.word or "answer" for node in nodes), **sums, "idle": idle}

@@ -28,8 +28,7 @@ def stands_still(counted: float, drawn: float | None) -> bool:
     return counted < (drawn or 0.0) / 10
 
 
-def cpu_time(seconds: float) -> str:
-    """Return CPU time as 4.9 CPU hours, minutes or seconds."""
-    units = (("hours", 3600), ("minutes", 60), ("seconds", 0))
-    unit, size = next((unit, size) for unit, size in units if seconds >= size)
-    return f"{seconds / (size or 1):.1f} CPU {unit}"
+def spent(seconds: float, noun: str) -> str:
+    """Return time of CPUs or accelerators as 4.9 CPU hours, minutes or seconds."""
+    size, unit = next((row for row in ((3600, "hours"), (60, "minutes")) if seconds >= row[0]), (1, "seconds"))
+    return f"{seconds / size:,.1f} {noun} {unit}"

@@ -139,7 +139,7 @@ class RunSummary:
         if seconds := max(usage.cpu_seconds(), self._cpu_seconds):
             mean = seconds / usage.seconds
             peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
-            yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.cpu_time(seconds)}"
+            yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.spent(seconds, 'CPU')}"
 
     def _time(self, usage: SystemUsage) -> Iterator[str]:
         """Yield what the time went to: accelerators busy or idle by cause, and time with no process on a CPU."""

@@ -503,7 +503,7 @@ def test_counters_that_are_reset_do_not_fall(pipeline, summary, ended):
         (amounts.binary, {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 61.2 * 2**30: "61.2 GiB", 3 * 2**50: "3072.0 TiB"}),
         (amounts.clock, {0: "0:00:00", 12.4: "0:00:12", 3723: "1:02:03", 86399: "23:59:59", 360000: "4 d 4:00"}),
         (amounts.energy, {0: "0.00 Wh", 3600: "1.00 Wh", 2.556e6: "0.71 kWh"}),
-        (amounts.cpu_time, {0.25: "0.2 CPU seconds", 90: "1.5 CPU minutes", 17640: "4.9 CPU hours"}),
+        (lambda seconds: amounts.spent(seconds, "CPU"), {0.25: "0.2 CPU seconds", 90: "1.5 CPU minutes", 17640: "4.9 CPU hours"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip

@@ -19,7 +19,6 @@ ROWS: Final = 500
 """Rows of a table."""
 LOSSES: Final = 3
 """Causes that the headline has."""
-UNITS: Final = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 JOB: Final = ("job", "namespace", "user")
 """Dimensions that name a job."""
 DOLLARS: Final = "${:,.2f}".format
@@ -43,7 +42,9 @@ def words(usage: ReportedUsage) -> str:
     model = f" ({models.pop()})" if len(models) == 1 else ""
     cost = "" if usage.dollars is None else f", for {DOLLARS(usage.dollars)}"
     busy = _percent(usage.busy / usage.seconds)
-    return escape(f"{number}{model} on {where} for {long}: {busy} of {_spent(usage.seconds, usage.noun)} busy{cost}.")
+    return escape(
+        f"{number}{model} on {where} for {long}: {busy} of {amounts.spent(usage.seconds, usage.noun)} busy{cost}."
+    )
 
 
 def tiles(usage: ReportedUsage) -> Iterator[str]:
@@ -52,7 +53,7 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
     idle = usage.seconds - usage.busy
     shown: list[tuple[str, Cell, str]] = []
     if usage.devices:
-        shown.append(("idle", _percent(idle / usage.seconds), _spent(idle, usage.noun)))
+        shown.append(("idle", _percent(idle / usage.seconds), amounts.spent(idle, usage.noun)))
     if usage.dollars is not None:
         note = "as charged to jobs"
         if price is not None and usage.seconds:
@@ -75,7 +76,7 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
         if (share := seconds / usage.seconds) >= 0.001:
             cost = f", {DOLLARS((usage.dollars or 0) * share)}" if has_price else ""
             where = f"most on {worst}" if worst else "on all alike"
-            amount = f"{100 * share:.1f} %: {_spent(seconds, usage.noun)}{cost}, {where}"
+            amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
             meaning = CHOICES["meanings"].get(cause) or ADVICE.get(cause, "")
             yield (
                 f"<li><b>{escape(_plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
@@ -187,12 +188,6 @@ def _plain(name: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _spent(seconds: float, noun: str) -> str:
-    """Return time of accelerators as 7.9 GPU hours."""
-    size, unit = next((item for item in UNITS if seconds >= item[0]), UNITS[-1])
-    return f"{seconds / size:,.1f} {noun} {unit}"
 
 
 def _times(times: Mapping[str, float], most: int) -> Cell:
