@@ -38,10 +38,8 @@ class Evidences:
         """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         allowed = evidences[0].allowed if len(evidences) == 1 else None
-        if len(evidences) != 1:
-            evidences += [self._pids[pid] for pid in pids if pid in self._pids]
-        if self._waits:
-            evidences += [self._waits[pid] for pid in pids if pid in self._waits]
+        for of_pids in (self._waits,) if len(evidences) == 1 else (self._pids, self._waits):
+            evidences += [of_pids[pid] for pid in pids if pid in of_pids]
         if len(evidences) < 2:
             return evidences[0] if evidences else NOTHING
         used, _, *others = zip(*evidences, strict=True)

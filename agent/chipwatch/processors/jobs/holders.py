@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
@@ -22,21 +22,6 @@ MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 STALE: Final = 60 * SECOND
 """Time for which holders go on without facts that say who holds a device."""
-
-
-class Charge(NamedTuple):
-    """The time of a device since its last reading."""
-
-    holders: Mapping[Key, Held]
-    """The jobs that hold it now, and those that held it then."""
-    states: Mapping[Key, Mapping[str, int]]
-    """The time of each job by state (ns)."""
-    watts: float = 0.0
-    """Joules a nanosecond."""
-    used: float | None = None
-    """Bytes of its memory in use."""
-    is_resumed: bool = False
-    """It was not read before in this run."""
 
 
 class Holders:
@@ -234,22 +219,30 @@ class Holders:
         watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
         if before or device.held:
             is_resumed = device.last is not last and bool(last and last.paused)
-            self._book(device, Charge({**before, **device.held}, charged, watts, used, is_resumed), use.at)
+            holders = {**before, **device.held}
+            self._book(device, holders, charged, use.at, watts=watts, used=used, is_resumed=is_resumed)
 
-    def _book(self, device: JobDevice, charge: Charge, at: int) -> None:
-        """Add a charge to the accounts."""
-        for key, holder in charge.holders.items():
-            states, earlier = charge.states.get(key, {}), self._ledger.accounts.get(key)
+    def _book(
+        self, device: JobDevice, holders: Mapping[Key, Held], charged: Mapping[Key, Mapping[str, int]], at: int,
+        *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
+    ) -> None:  # fmt: skip
+        """
+        Add the time since the last reading to the accounts, by job and state (ns); `holders`: now or then.
+
+        `watts`: joules a nanosecond, `used`: bytes of memory in use, `is_resumed`: not read before in this run.
+        """
+        for key, holder in holders.items():
+            states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
             seen = earlier.seen if earlier and not states and key not in device.held else at
             account = self._ledger.account(holder.owner, at)
             account.seen = seen
-            if charge.is_resumed and not account.times:
+            if is_resumed and not account.times:
                 self._ledger.open_at_zero(account, self._clocks.ticked)
             account.charge(states, device.slices, device.cause, self._clocks.ticked)
-            account.energy += charge.watts * sum(states.values())
+            account.energy += watts * sum(states.values())
             if key in device.held:
                 is_shared = len(device.held) > 1
-                memory = holder.memory if holder.memory is not None or is_shared else charge.used
+                memory = holder.memory if holder.memory is not None or is_shared else used
                 account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
 
     def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
@@ -259,8 +252,7 @@ class Holders:
         if any(place[:1] == other[:1] for other in answered):  # it was divided into instances, or divided again
             self._forgotten += self.devices.pop(place).spent.allocated
         elif device.missed >= MISSED and device.last and moment > device.last.moment:
-            lost = device.lose(device.last, moment, self._interval)
-            self._book(device, Charge(device.held, lost), at)
+            self._book(device, device.held, device.lose(device.last, moment, self._interval), at)
 
 
 def _unread(jobs: JobFacts | None) -> str:

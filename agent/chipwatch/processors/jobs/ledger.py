@@ -252,19 +252,15 @@ class JobLedger:
 
         If the result is too long, the jobs that held a device least recently are left out.
         """
-        rows: list[bytes] = []
-        encoded = (msgspec.json.encode(value) for value in (at, self.clocks.offset or self.clocks.earlier, self.price))
-        head = b'{"at":%b,"offset":%b,"price":%b,"accounts":[' % tuple(encoded)
-        size = len(head) + 2
+        accounts = []
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
             owner = account.owner._replace(cgroup="")  # the next run finds it again
             held = {**account.held, **holds.get(account.owner.key, {})}
-            rows.append(msgspec.json.encode(msgspec.structs.replace(account, owner=owner, held=held)))
-            size += len(rows[-1]) + 1
-            if size > MOST_BYTES:
-                rows.pop()
-                break
-        return b"%b%b]}" % (head, b",".join(rows))
+            accounts.append(msgspec.structs.replace(account, owner=owner, held=held))
+        state = SavedLedger(at, accounts, self.clocks.offset or self.clocks.earlier, self.price)
+        while len(saved := msgspec.json.encode(state)) > MOST_BYTES:
+            accounts.pop()
+        return saved
 
     def restore(self, saved: bytes) -> None:
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -102,8 +102,9 @@ def reasons(figures: Figures) -> Reasons:
         wide = figures.ranks if loss in WIDE else 0
         says = WORD.sub(lambda match: figures.words.get(match[1], "?"), rule["says"])
         lost = 0.0 if is_again else share * max(wide, 1.0 if loss == LATE else figures.gpus)
-        shown, is_most = [*_shown(rule, numbers)], rule.get("is_most", False)
-        causes.append(Cause(rule["cause"], says, rule["do"], shown, lost, is_most))
+        figured = ((numbers[name], *TABLE["figures"][name]) for name in rule["when"])
+        shown = [f"{text.format(number).replace('%', ' %')} ({source})" for number, text, source in figured]
+        causes.append(Cause(rule["cause"], says, rule["do"], shown, lost, rule.get("is_most", False)))
     causes.sort(key=lambda cause: -cause.lost)
     lost = sum(numbers.get(f"share.{state}", 0.0) for state in USELESS) + numbers.get("share.waiting", 0.0)
     if causes:
@@ -137,9 +138,3 @@ def _holds(rule: Mapping[str, Any], numbers: Mapping[str, float]) -> bool:
     wanted: Mapping[str, float] = rule["when"]
     limits = {**wanted, **rule.get("unless", {})}
     return wanted.keys() == {name for name, least in limits.items() if numbers.get(name, 0.0) >= least}
-
-
-def _shown(rule: Mapping[str, Any], numbers: Mapping[str, float]) -> Iterator[str]:
-    for name in rule["when"]:
-        text, source = TABLE["figures"][name]
-        yield f"{text.format(numbers[name]).replace('%', ' %')} ({source})"
