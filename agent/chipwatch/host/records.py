@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host.supervised_process import STARTUP, StartupWait, SupervisedProcess, quoted
+from chipwatch.host.supervised_process import STARTUP, SupervisedProcess, quoted
 
 MAX_AGE: Final = 3
 """Periods after which a record is too old to be reported."""
+STARTUP_WAIT: Final = 2.5
+"""Seconds after the start in which readings wait for the first output, so that a single reading has values."""
 RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -42,7 +44,7 @@ class RecordSource(Generic[Key, Value]):
         self._process = SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)
         self._values: dict[Key, Value] = {}
         self._records, self._read_at, self._closed = 0, 0.0, False
-        self._startup = StartupWait(interval)
+        self._interval, self._wait_until = interval, time.monotonic() + STARTUP_WAIT
 
     def open(self) -> None:
         """Start the program; raise Unavailable."""
@@ -50,8 +52,10 @@ class RecordSource(Generic[Key, Value]):
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
         """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
-        self._startup.wait(lambda: self._listen(problems))
-        if not self._values and not problems and self._startup.is_over:
+        until = min(self._wait_until, time.monotonic() + 0.8 * self._interval)
+        while not self._listen(problems) and time.monotonic() < until:
+            time.sleep(0.02)
+        if not self._values and not problems and time.monotonic() >= self._wait_until:
             problems.append(f"{self.name} has printed nothing yet")
         return self._values if self._clock() - self._read_at < MAX_AGE * self.period else {}
 
@@ -99,7 +103,7 @@ class ChildReader(RecordSource[Key, Value]):
             if self._process.failures or time.monotonic() >= deadline:
                 raise Unavailable("; ".join(problems) or f"{self.name} gives no answer in {STARTUP:g} s")
             time.sleep(0.01)
-        self._startup = StartupWait(self.period)
+        self._interval, self._wait_until = self.period, time.monotonic() + STARTUP_WAIT
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
         """Return the values; the first call also adds the problems of earlier records."""

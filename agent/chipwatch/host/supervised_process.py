@@ -9,11 +9,10 @@ import re
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.redaction import without_secrets
@@ -35,8 +34,6 @@ MAX_BACKOFF: Final = 300.0
 """Most seconds between two starts."""
 GRACE: Final = 1.0
 """Seconds to wait for the end of a process after each signal."""
-STARTUP_WAIT: Final = 2.5
-"""Seconds after the start in which readings wait for the first output, so that a single reading has values."""
 _running: Final[set[ChildProcess]] = set()
 
 
@@ -118,14 +115,6 @@ class LineSplitter:
         self._line, self._size, self._skipping = [], 0, skipping
 
 
-def _poll(*files: int) -> Any:
-    """Return an object that polls the files."""
-    poll = select.poll()
-    for file in files:
-        poll.register(file, select.POLLIN)
-    return poll
-
-
 class Pipe:
     """
     The reading end of a pipe, or of a file.
@@ -135,7 +124,8 @@ class Pipe:
 
     def __init__(self, fd: int, *, size: int = 0) -> None:
         """Read from `fd`, which the caller closes; ask the kernel to make the pipe hold `size` bytes."""
-        self._fd, self._poll = fd, _poll(fd)
+        self._fd, self._poll = fd, select.poll()
+        self._poll.register(fd, select.POLLIN)
         self.ended: str | None = None
         """None while it is open, CLOSED at its end, else the error."""
         if size and sys.platform == "linux":
@@ -353,25 +343,6 @@ class SupervisedProcess:
 
     def _report(self, problem: str) -> None:
         self._problems[f"{self._name}: {problem}"] = None
-
-
-class StartupWait:
-    """Makes readings wait for a program's first output: STARTUP_WAIT in all, each at most 80 % of an interval."""
-
-    def __init__(self, interval: float) -> None:
-        """Start the clock; `interval`: seconds between two ticks."""
-        self._interval, self._until = interval, time.monotonic() + STARTUP_WAIT
-
-    def wait(self, ready: Callable[[], bool]) -> None:
-        """Call `ready`, at least once, until it returns True or the time is over."""
-        until = min(self._until, time.monotonic() + 0.8 * self._interval)
-        while not ready() and time.monotonic() < until:
-            time.sleep(0.02)
-
-    @property
-    def is_over(self) -> bool:
-        """True if readings do not wait any more."""
-        return time.monotonic() >= self._until
 
 
 def exit_text(code: int | None) -> str:

@@ -12,7 +12,7 @@ from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header, number
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.host import supervised_process
+from chipwatch.host import records
 from chipwatch.host.gpu_metrics import FAMILY, plausible
 
 CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
@@ -219,7 +219,7 @@ def test_the_first_reading_waits_for_the_first_rows_of_all_devices(bench):
 
 
 def test_a_program_that_hangs_is_awaited_until_the_limit(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
+    monkeypatch.setattr(records, "STARTUP_WAIT", 0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
     assert bench.tick() == ({}, ["hl-smi has printed nothing yet"])
@@ -227,7 +227,7 @@ def test_a_program_that_hangs_is_awaited_until_the_limit(bench, monkeypatch):
 
 
 def test_a_reading_waits_for_less_than_the_interval(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
+    monkeypatch.setattr(records, "STARTUP_WAIT", 60.0)
     bench.open("exec sleep 60", interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
@@ -290,7 +290,7 @@ def test_a_row_is_yielded_until_it_is_three_periods_old(bench, until):
 
 
 def test_a_program_without_the_power_limit_is_queried_without_it(bench, until, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
+    monkeypatch.setattr(records, "STARTUP_WAIT", 0.1)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     bench.open(
         f'case "$2" in *power.max*) echo "unknown query power.max"; exit 1;; esac\n'
@@ -307,7 +307,7 @@ def test_a_program_without_the_power_limit_is_queried_without_it(bench, until, m
 
 
 def test_an_error_text_and_a_clean_end_give_no_values(bench, until, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
+    monkeypatch.setattr(records, "STARTUP_WAIT", 0.1)
     bench.prints("Error: driver is not loaded", then="exit 0")
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
@@ -320,7 +320,7 @@ def test_the_contract_is_kept(bench):
 
 
 def test_the_first_reading_waits_for_the_query_without_the_power_limit(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 20.0)
+    monkeypatch.setattr(records, "STARTUP_WAIT", 20.0)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     made = bench.made(
         f"case \"$2\" in *power.max*) exit 1;; esac\ncat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60",

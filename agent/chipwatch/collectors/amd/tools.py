@@ -148,24 +148,23 @@ class GapSource:
         self.useful = False
         """True once it has filled a gap."""
 
-    def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
-        """Return the gaps that the tool may be able to fill."""
-        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if self._backoff.allows(now) else set()
-
-    def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
-        """Return the values of gaps if there is an answer; start a query if there are gaps; raise QueryFailed."""
+    def fill(self, gaps: set[Gap], now: float, problems: list[str]) -> Mapping[Gap, float]:
+        """Take those that the tool may fill out of `gaps`, and query them; return the values of an answer."""
+        mine = {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if self._backoff.allows(now) else set()
+        gaps -= mine
         try:
-            cards = self.tool.poll(now, start=bool(gaps))
-        except QueryFailed:
+            cards = self.tool.poll(now, start=bool(mine))
+        except QueryFailed as error:
             self._backoff.fail(now)
-            raise
+            problems.append(str(error))
+            return {}
         if cards is None:
             return {}
         self._backoff.succeed()
         by_slot = self.tool.by_slot(cards)
-        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
+        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in mine if metric in by_slot.get(slot, ())}
         self.useful = self.useful or bool(filled)
-        self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
+        self._lacks |= dict.fromkeys(mine - filled.keys(), now + HOUR)
         return filled
 
 
@@ -185,13 +184,8 @@ class Gaps:
         gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
         readings: dict[str, Readings] = {}
         for source in self._sources:
-            fillable = source.fillable(gaps, now)
-            gaps -= fillable
-            try:
-                for (slot, metric), value in source.poll(fillable, now).items():
-                    readings.setdefault(slot, {})[metric] = value
-            except QueryFailed as error:
-                problems.append(str(error))
+            for (slot, metric), value in source.fill(gaps, now, problems).items():
+                readings.setdefault(slot, {})[metric] = value
         return readings
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from chipwatch.collectors.apple.source import parse
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.host import supervised_process
+from chipwatch.host import records
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
 
 RECORD = json.loads((Path(__file__).parents[3] / "fixtures/apple/macmon_pipe_v08.json").read_text())
@@ -60,7 +60,7 @@ class Bench:
 @pytest.fixture
 def startup_wait(monkeypatch):
     """Set the time (s) for which readings wait for the first record."""
-    return lambda seconds: monkeypatch.setattr(supervised_process, "STARTUP_WAIT", seconds)
+    return lambda seconds: monkeypatch.setattr(records, "STARTUP_WAIT", seconds)
 
 
 def took(bench):
