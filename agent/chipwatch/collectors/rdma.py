@@ -170,6 +170,9 @@ class _Port(RowFiles):
             return None
         try:
             text = read_small(f"{self.folder}/{path}")
+        except FileNotFoundError:
+            self.is_stale = True
+            return None
         except OSError as error:
             self._leave(path)
             self._refused += 1

@@ -44,6 +44,10 @@ class FileRow(NamedTuple):
 
     def value(self, text: bytes) -> float | None:
         """Return the value in the text of the file, in the metric's unit; None if there is none."""
+        if "+" in self.path:
+            parts = text.split(b"+")
+            values = [value for value in map(self._replace(path="").value, parts) if value is not None]
+            return sum(values) if len(values) == len(parts) else None
         word = text
         if self.pattern:
             found = self.pattern.search(text)
@@ -61,30 +65,42 @@ class FileRow(NamedTuple):
 class RowFiles:
     """Reads the files of one device, opened for each reading."""
 
+    is_stale = False
+    """True if the device has other files now, and is to be found again."""
+
     def __init__(self, folder: Path) -> None:
         """`folder`: of the device."""
         self.folder = folder
+        self._texts: dict[str, bytes | None] = {}
+        """The contents of files in this reading."""
 
     def read(self, rows: Iterable[FileRow]) -> Iterator[tuple[FileRow, float]]:
         """Yield the values that can be read; of neighbours with one series the first counts whose files can be read."""
-        texts: dict[str, bytes | None] = {}
+        self._texts.clear()
         metric, dims = None, NO_DIMENSIONS
         for row in rows:
             if row.metric is metric and row.dims is dims:
                 continue
-            total: float = 0
-            for path in row.path.split("+"):
-                if path not in texts:
-                    texts[path] = self.text(path)
-                if (text := texts[path]) is None:
-                    break
-                metric, dims = row.metric, row.dims
-                if (value := row.value(text)) is None:
-                    self.reject(row, text)
-                    break
-                total += value
+            text = self._text(row.path)
+            if text is None:
+                continue
+            metric, dims = row.metric, row.dims
+            value = row.value(text)
+            if value is None:
+                self.reject(row, text)
             else:
-                yield row, total
+                yield row, value
+
+    def _text(self, path: str) -> bytes | None:
+        """Return the content of a row's files, joined by `+`, each read once in a reading; None without one of them."""
+        if path not in self._texts:
+            first, plus, others = path.partition("+")
+            if plus:
+                text, more = self._text(first), self._text(others)
+                self._texts[path] = None if text is None or more is None else text + b"+" + more
+            else:
+                self._texts[path] = self.text(path)
+        return self._texts[path]
 
     def text(self, path: str) -> bytes | None:
         """Return the content of a file; None if it cannot be read."""
@@ -140,9 +156,10 @@ class Folders:
     def _search(self) -> None:
         """Find the devices again if other ones are there."""
         listed = sorted(self._root.glob(self._glob))
-        if listed == self._listed and all(inode(folder) == number for _, folder, number in self._devices):
+        before = {key: state for key, state in self._devices.items() if not state[1].is_stale}
+        if listed == self._listed and all(key in before and inode(key[1]) == key[2] for key in self._devices):
             return
-        before, self._devices, self._listed = self._devices, {}, listed
+        self._devices, self._listed = {}, listed
         for device in self._find(listed):
             rows = [row._replace(dims=device.dims | row.dims) for row in device.rows if row.level <= self.level]
             if rows:

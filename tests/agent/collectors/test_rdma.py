@@ -280,6 +280,18 @@ def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_a
     assert "rdma.ports.active" not in {point.metric.name for point in points}
 
 
+def test_a_port_whose_files_are_gone_does_not_refuse_and_is_found_again(rdma, folder):
+    collector = rdma("rdma_mlx5", every=0.0)
+    read(collector)
+    files = folder / "mlx5_bond_0/ports/1/counters"
+    for path in files.iterdir():
+        path.unlink()
+    values, problems = read(collector)
+    assert ("rdma.sent" in values, problems) == (False, [])
+    sysfs.write(files / "port_xmit_data", "10")
+    assert read(collector)[0]["rdma.sent"] == 40
+
+
 def test_a_host_without_the_fabric_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="no RDMA device in"):
         RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open(Given())

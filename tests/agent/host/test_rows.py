@@ -68,6 +68,17 @@ def test_what_cannot_be_read_or_cannot_be_true_is_absent(tmp_path, put, content)
     assert read(Folders(tmp_path, "*", each("thing", TABLE))) == {}
 
 
+def test_a_sum_of_two_files_needs_both_and_leaves_its_place_to_the_next_row(tmp_path, put):
+    rows = FileRow(HEAT, "a+b"), FileRow(HEAT, "c")
+    put("a", "1")
+    put("c", "9")
+    assert [value for _, value in RowFiles(tmp_path).read(rows)] == [9]
+    put("b", "2")
+    assert [value for _, value in RowFiles(tmp_path).read(rows)] == [3]
+    put("b", "odd")
+    assert [value for _, value in RowFiles(tmp_path).read(rows)] == []
+
+
 def test_a_count_keeps_all_its_digits(put):
     most = 2**63 - 1
     assert FileRow(ERRORS, "errors").value(str(most).encode()) == most
