@@ -20,13 +20,13 @@ from tests.bench.neuron import CORES, Fed
 from tests.bench.reading import ticking_cores
 from tests.bench.series import METRICS, START, WINDOW, SeriesPath, metrics, readings
 from tests.doubles.fake_neuron_monitor import line
+from tests.doubles.frame import MemorySink
 
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.process import ProcessCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.plugin import Given
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window

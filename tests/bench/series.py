@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.bench.child import ask
 from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window

@@ -21,13 +21,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.doubles.frame import MemorySink
 from tests.e2e import conservation_child as child
 from tests.examples import examples
 
 from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.spool.queue import Spool
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.doubles.frame import Clock, MemorySink
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import BadBatch, PartlyCollected, Retryable, Unavailable
 from chipwatch.contract.sink import Limits, Rejected, Sink
-from chipwatch.contract.testing import Clock, MemorySink, check_collector, check_sink
+from chipwatch.contract.testing import check_collector, check_sink
 
 LOAD = gauge("x.load", "1", "The load.", dims=("core",))
 SHARE = gauge("x.share", "%", "A share.")

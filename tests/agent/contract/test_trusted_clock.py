@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.doubles.frame import Clock
 
-from chipwatch.contract.testing import Clock
 from chipwatch.contract.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
 
 DAY = 86_400.0

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doubles.frame import MemorySink
 from tests.examples import examples
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.contract.errors import BadBatch, Retryable
 from chipwatch.contract.sink import Limits
-from chipwatch.contract.testing import MemorySink
 from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
 from chipwatch.pipeline.delivery import Pauses, Worker

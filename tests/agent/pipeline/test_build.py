@@ -5,6 +5,7 @@ import logging
 import re
 
 import pytest
+from tests.doubles.frame import MemorySink
 
 from chipwatch.config import plugins
 from chipwatch.config.convert import ConfigError
@@ -17,7 +18,6 @@ from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import CommandError
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Sink
-from chipwatch.contract.testing import MemorySink
 from chipwatch.naming import rename
 from chipwatch.pipeline import build
 from chipwatch.pipeline.build import (

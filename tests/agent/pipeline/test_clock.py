@@ -6,10 +6,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from tests.doubles.frame import Clock, MemorySink
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
-from chipwatch.contract.testing import Clock, MemorySink
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker

@@ -12,12 +12,12 @@ from contextlib import closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
 from chipwatch.pipeline.delivery import Pauses, Schedule, SinkDelivery, Worker
 from chipwatch.spool.file import SpoolFile

@@ -6,11 +6,11 @@ import random
 import time
 
 import pytest
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.queue import Spool
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import FORGET, Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 import pytest
+from tests.doubles.frame import Clock
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
@@ -18,7 +19,6 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import Device, DeviceActivity
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
-from chipwatch.contract.testing import Clock
 from chipwatch.pipeline import clock
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.derivation import Derivation

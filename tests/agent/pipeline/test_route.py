@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
-from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window

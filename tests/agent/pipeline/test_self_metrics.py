@@ -4,12 +4,13 @@ import time
 
 import psutil
 import pytest
+from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, gauge
 from chipwatch.contract.errors import PartlyCollected, Retryable, Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.contract.testing import MemorySink, check_collector
+from chipwatch.contract.testing import check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Pauses, Worker

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.agent.spool.draining import drain, ids, take
+from tests.doubles.frame import Clock
 from tests.examples import examples
 
 import chipwatch.spool.queue
 import chipwatch.spool.sqlite
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.errors import Retryable
-from chipwatch.contract.testing import Clock
 from chipwatch.contract.trusted_clock import TrustedClock
 from chipwatch.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store

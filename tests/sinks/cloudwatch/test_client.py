@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
+from tests.doubles.frame import Clock
 
 from chipwatch.contract.errors import Refused, Retryable
-from chipwatch.contract.testing import Clock
 from chipwatch.contract.trusted_clock import TrustedClock
 
 ROLE = "arn:aws:iam::123456789012:role/metrics"
