@@ -74,7 +74,8 @@ def test_an_advisor_with_every_method_is_asked_by_the_real_command(run, tmp_path
     file.write_text(f'[sinks.rich]\npath = "{tmp_path / "lines"}"\n')
     words = ("--collector", "rich", "--config", file)
     plan = json.loads(run("plan", *words, "--sink", "rich", "--format", "json").stdout)["sinks"][0]
-    assert (plan["service"], plan["charges_for"], plan["kind"]) == ("Rich Metrics", "bytes", "priced")
+    tariff = plan["tariff"]
+    assert (tariff["service"], tariff["charges_for"], plan["kind"]) == ("Rich Metrics", "bytes", "priced")
     assert plan["now"]["bytes"] > 0
     assert re.fullmatch(r"The alarms look at \d+ series\.", plan["notes"][0])
     board = run("dashboard", *words, "--cloud", "richboard")
