@@ -18,7 +18,7 @@ run: $(VENV)/run.stamp
 
 # A first run, for systems where not all tests can run.
 try: $(VENV)/run.stamp
-	$(BIN)/chipwatch version
+	$(BIN)/chipwatch --version
 	$(BIN)/chipwatch check
 	$(BIN)/chipwatch --once
 

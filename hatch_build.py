@@ -1,4 +1,4 @@
-"""Writes the commit into each build, for `chipwatch version`: of the checkout, of the sdist, or CHIPWATCH_COMMIT."""
+"""Writes the commit into each build, for `chipwatch --version`: of the checkout, of the sdist, or CHIPWATCH_COMMIT."""
 
 from __future__ import annotations
 

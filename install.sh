@@ -504,7 +504,7 @@ use_environment() {  # as systemd gives it to the service
 # -- the switch: all of it, or nothing
 
 active() { systemctl is-active --quiet chipwatch.service; }
-healthy() { STATE_DIRECTORY=$root/var/lib/chipwatch "$agent" health --config "$toml" > /dev/null 2>&1; }
+healthy() { STATE_DIRECTORY=$root/var/lib/chipwatch "$agent" status --health --config "$toml" > /dev/null 2>&1; }
 restarts() { systemctl show --property NRestarts chipwatch.service; }
 
 restart() {
@@ -670,7 +670,7 @@ main() {
   [ -z "$given_sums_sha256" ] || place=''  # the same files in another folder are the same release
   release=$base/$given_version-$(for name in version extras $place sums_sha256 index_url constraints wheel_sha256; do echo "$name=$(value "$name")"; done | cat - "$work/sinks" | sha256sum | cut -c 1-8)
   if [ -n "$dry" ]; then plan; release=''; return; fi
-  if [ ! -e "$release/complete" ] || ! "$release/bin/agent" version > /dev/null 2>&1; then make_release "$release"; fi
+  if [ ! -e "$release/complete" ] || ! "$release/bin/agent" --version > /dev/null 2>&1; then make_release "$release"; fi
   code=0
   (cd "$work" && "$release/bin/agent" check --config chipwatch.toml) > "$work/said" 2>&1 || code=$?  # its words name the file
   [ "$code" != 2 ] || die "config: the agent refuses it, and nothing was changed: $(cat "$work/said")"

@@ -20,12 +20,12 @@ START = """\
 import os
 import sys
 
-if sys.argv[1:] in (["health"], ["health", "--ready"]):  # a yes needs little; the command says all else
+if sys.argv[1:3] == ["status", "--health"] and sys.argv[3:] in ([], ["--ready"]):  # a yes needs little
     sys.path.insert(0, "/app/lib/chipwatch/status")
     from probe import NoHeartbeat, judge
 
     try:
-        good, line = judge(os.environ.get("STATE_DIRECTORY", "") + "/alive", ready=len(sys.argv) > 2)
+        good, line = judge(os.environ.get("STATE_DIRECTORY", "") + "/alive", ready=len(sys.argv) > 3)
     except NoHeartbeat:
         good = False
     if good:

@@ -77,7 +77,7 @@ def one_file(version: str) -> list[tuple[bool, str]]:
     took = []
     for _ in range(5):
         begun = os.times()
-        run(path, "version")
+        run(path, "--version")
         now = os.times()
         took.append(now.children_user + now.children_system - begun.children_user - begun.children_system)
     return [

@@ -31,7 +31,7 @@ EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
 SUMMARY = "Watches every chip of a machine-learning fleet"
 ABOUT = """Reads the host and its accelerators, and sends true metrics to CloudWatch, Google
 Cloud Monitoring, OTLP, Prometheus or MLflow. The service is off until you enable it."""
-CONFIG = """# chipwatch: see `chipwatch sample-config` for all options, and `chipwatch check --config FILE` before you
+CONFIG = """# chipwatch: see `chipwatch config` for all options, and `chipwatch check --config FILE` before you
 # enable the service: systemctl enable --now chipwatch
 # sink = ["cloudwatch"]
 # common_dims = ["instance_id", "instance_type"]

@@ -142,7 +142,7 @@ def test_a_variable_that_is_not_utf8_is_refused_by_name(here, name):
 
 @pytest.mark.parametrize("name", ["CHIPWATCH_SPOOL", "CHIPWATCH_CONFIG", "CHIPWATCH_HEALTH"])
 def test_the_health_command_refuses_it_as_well(here, name):
-    done = here("health", env={name: os.fsdecode(b"/\xff")})
+    done = here("status", "--health", env={name: os.fsdecode(b"/\xff")})
     assert line_of(done, 2) == rf"{name}: expected UTF-8, got '/\udcff'"
 
 
@@ -162,7 +162,7 @@ def test_an_argument_is_reported_on_one_line(agent):
     assert line_of(agent.run("--", "/no\n\x1b[2J"), 127) == r"/no\n\x1b[2J: command not found"
 
 
-@pytest.mark.parametrize("command", ["health", "check"])
+@pytest.mark.parametrize("command", ["status", "check"])
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -351,7 +351,7 @@ def test_a_metric_that_is_not_declared_is_a_fault_of_the_check(agent, others):
     assert f"collector  theirs       IN PART  1 series; in part: {line}\n" in checked.stdout
 
 
-@pytest.mark.parametrize(("command", "name"), [("list", "Riddle"), ("sample-config", "missing")])
+@pytest.mark.parametrize(("command", "name"), [("list", "Riddle"), ("config", "missing")])
 def test_what_is_printed_of_all_plugins_leaves_such_a_one_out(agent, others, command, name):
     others.add("theirs", PLUGINS, collectors=[("odd", name)])
     done = agent.run(command, env={"PYTHONPATH": others.folder})
@@ -391,7 +391,7 @@ def test_points_that_standard_output_does_not_take_are_reported_without_a_traceb
         ("--help", ">&-"),
         ("--bogus", "2>&-"),
         ("--bogus", "<&- >&- 2>&-"),
-        ("health --spool /nowhere", "2>&-"),
+        ("status --health --spool /nowhere", "2>&-"),
         ("check --collector memory", ">&-"),
         ("check --collector memory", "<&- >&- 2>&-"),
     ],
@@ -399,7 +399,9 @@ def test_points_that_standard_output_does_not_take_are_reported_without_a_traceb
 def test_a_closed_standard_stream_costs_nothing(agent, closed, words):
     command = f"{shlex.join(agent.command)} {words}"
     done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60, check=False)
-    wanted = {"--bogus": (2,), "health --spool /nowhere": (1,), "check --collector memory": (0, 1)}.get(words, (0,))
+    wanted = {"--bogus": (2,), "status --health --spool /nowhere": (1,), "check --collector memory": (0, 1)}.get(
+        words, (0,)
+    )
     assert done.returncode in wanted
     assert "Traceback" not in done.stderr
     assert done.stdout == "" or ">&-" not in closed.split()

@@ -39,7 +39,7 @@ def test_a_zip_file_says_what_to_use_instead(tmp_path):
         for name in ("__init__.py", "__main__.py"):
             archive.write(package / name, f"chipwatch/{name}")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "all.zip")}
-    code, _, said = run(sys.executable, "-m", "chipwatch", "version", env=env)
+    code, _, said = run(sys.executable, "-m", "chipwatch", "--version", env=env)
     assert (code, said.startswith("chipwatch: it cannot run from a zip file")) == (1, True)
 
 
@@ -76,7 +76,7 @@ def test_a_name_that_it_does_not_have_is_an_attribute_error():
 
 @pytest.mark.parametrize("words", [[BIN / "agent"], [BIN / "chipwatch"], [sys.executable, "-m", "chipwatch"]])
 def test_the_command_finds_its_own_packages_where_others_have_their_names(words, crowded, tmp_path):
-    assert run(*words, "version", env=crowded, cwd=tmp_path)[0] == 0
+    assert run(*words, "--version", env=crowded, cwd=tmp_path)[0] == 0
     code, out, err = run(*words, "--once", "--collector", "cpu", env=crowded, cwd=tmp_path)
     assert (code, err) == (0, "")
     assert {json.loads(line)["name"] for line in out.splitlines()} >= {"cpu.utilization"}

@@ -90,7 +90,9 @@ def test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_
         assert int(status["Uid"].split()[0]) >= 61184
         assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-        assert running.inside("/opt/chipwatch/current/bin/agent", "health", "--ready", "--spool", "/var/lib/chipwatch")
+        assert running.inside(
+            "/opt/chipwatch/current/bin/agent", "status", "--health", "--ready", "--spool", "/var/lib/chipwatch"
+        )
         assert not re.search(r"Traceback|ermission denied|not permitted|FAILED", journal(running)), journal(running)
 
         again = running.inside("bash", "/var/lib/cloud/instance/scripts/part-001")

@@ -218,7 +218,7 @@ def test_the_image_says_what_it_is_and_how_to_run_it(engine, image):
     assert config["User"] == "65532:65532"
     assert config["Entrypoint"] == ["/app/bin/agent"]
     assert config["Cmd"] == ["run"]
-    assert whole["Healthcheck"]["Test"] == ["CMD", "/app/bin/agent", "health"]
+    assert whole["Healthcheck"]["Test"] == ["CMD", "/app/bin/agent", "status", "--health"]
     assert config["Labels"]["org.opencontainers.image.version"] == __version__
     assert list(config["Volumes"]) == ["/var/lib/chipwatch"]
 
@@ -343,7 +343,7 @@ def test_it_sends_to_cloudwatch_from_a_small_locked_box(engine, image, client, m
     )
     say("first metrics in moto", f"{time.time() - began:.2f} s after its process began")
     assert facts_of(pid) == {"uid": ["65532"] * 4, "caps": "0" * 16, "no_new": "1"}
-    health = engine.podman("exec", "locked", "/app/bin/agent", "health", "--ready")
+    health = engine.podman("exec", "locked", "/app/bin/agent", "status", "--health", "--ready")
     assert "ready" in health.stdout
 
     begun = time.monotonic()
@@ -401,7 +401,7 @@ def test_it_stays_within_64_mb_over_tls_and_keeps_what_it_owes(engine, image, tm
 
 
 def test_a_container_without_an_agent_is_not_healthy(engine, image):
-    done = engine.run(image, "health", check=False)
+    done = engine.run(image, "status", "--health", check=False)
     assert done.returncode == 1
     assert "no heartbeat" in done.stdout + done.stderr
 

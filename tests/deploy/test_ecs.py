@@ -173,7 +173,7 @@ def test_the_agent_may_do_nothing_but_its_work(file):
 def test_the_agent_never_holds_anything_up(file):
     task, agent = read(file), agent_of(read(file))
     assert agent["logConfiguration"]["options"]["mode"] == "non-blocking"
-    assert agent["healthCheck"]["command"] == ["CMD", "/app/bin/agent", "health"]
+    assert agent["healthCheck"]["command"] == ["CMD", "/app/bin/agent", "status", "--health"]
     assert agent["stopTimeout"] >= 10
     assert agent["memoryReservation"] <= agent["memory"]
     # An init is of use only to the first process: with pidMode that is another one.

@@ -380,8 +380,8 @@ def test_a_spool_of_another_user_s_agent_is_taken_over_with_no_capability_but_ch
 
 def test_probes_ask_the_agent_itself_unless_a_port_is_wanted():
     asked = pod_of(render({}))["containers"][0]
-    assert asked["livenessProbe"]["exec"]["command"] == ["agent", "health"]
-    assert asked["readinessProbe"]["exec"]["command"] == ["agent", "health", "--ready"]
+    assert asked["livenessProbe"]["exec"]["command"] == ["agent", "status", "--health"]
+    assert asked["readinessProbe"]["exec"]["command"] == ["agent", "status", "--health", "--ready"]
     found = render({"probes": {"type": "http"}})
     assert tomllib.loads(toml_of(found))["health"] == "0.0.0.0:8645"
     assert pod_of(found)["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
@@ -818,9 +818,9 @@ def test_further_containers_hooks_and_own_probes_are_the_pod_s_but_not_in_the_po
     found = objects(of_file("monitors"))
     pod = pod_of(found)
     assert [container["name"] for container in pod["containers"]] == ["agent", "log-shipper"]
-    assert pod["containers"][0]["lifecycle"]["preStop"] == {"exec": {"command": ["agent", "version"]}}
+    assert pod["containers"][0]["lifecycle"]["preStop"] == {"exec": {"command": ["agent", "--version"]}}
     assert pod["containers"][0]["livenessProbe"] == {"tcpSocket": {"port": "metrics"}, "periodSeconds": 30}
-    assert pod["containers"][0]["readinessProbe"]["exec"]["command"] == ["agent", "health", "--ready"]
+    assert pod["containers"][0]["readinessProbe"]["exec"]["command"] == ["agent", "status", "--health", "--ready"]
     assert pod["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
     (container,) = one(found, "Pod")["spec"]["containers"]
     assert {"lifecycle", "livenessProbe"}.isdisjoint(container)

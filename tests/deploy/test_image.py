@@ -67,7 +67,7 @@ def test_what_runs_has_no_shell_no_root_and_asks_its_own_health():
     final = DOCKERFILE.read_text().partition("# -- image:")[2].partition("# -- neuron:")[0]
     users = re.findall(r"^USER (.*)", final, re.MULTILINE)
     assert users[-1] == "65532:65532"
-    assert 'CMD ["/app/bin/agent", "health"]' in final
+    assert 'CMD ["/app/bin/agent", "status", "--health"]' in final
     assert 'ENTRYPOINT ["/app/bin/agent"]' in final
     for line in re.findall(r"^(?:RUN|CMD|ENTRYPOINT) (.*)", final, re.MULTILINE):
         assert line.startswith("["), f"{line}: needs a shell"
@@ -215,12 +215,12 @@ def test_a_probe_of_the_image_costs_little_more_than_an_empty_program_and_a_no_i
     env = {"STATE_DIRECTORY": str(tmp_path), "PYTHONPATH": f"{ROOT}/agent"}
     heart = Heartbeat(tmp_path / "alive", 60)
     heart.beat(None)
-    probe = cost_of([sys.executable, script, "health", "--ready"], env)
+    probe = cost_of([sys.executable, script, "status", "--health", "--ready"], env)
     assert probe < 1.6 * cost_of([sys.executable, "-c", "pass"], env)
-    assert probe < 0.5 * cost_of([sys.executable, "-m", "chipwatch", "health"], env)
+    assert probe < 0.5 * cost_of([sys.executable, "-m", "chipwatch", "status", "--health"], env)
     heart.beat("cloudwatch: no credentials")
     done = subprocess.run(
-        [sys.executable, script, "health", "--ready"],
+        [sys.executable, script, "status", "--health", "--ready"],
         env=env,
         capture_output=True,
         text=True,

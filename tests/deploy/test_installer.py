@@ -89,7 +89,7 @@ def test_rollback_without_a_previous_release_says_so(play):
     [
         ("systemctl restart", "9.9.9 does not start"),
         ("systemctl is-active", "9.9.9 ended within 2 s"),
-        ("agent health", "9.9.9 is not healthy after 2 s"),
+        ("agent status --health", "9.9.9 is not healthy after 2 s"),
     ],
 )
 def test_an_update_that_fails_brings_back_release_configuration_and_unit_and_the_exit_code_says_so(play, fails, said):

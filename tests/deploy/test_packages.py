@@ -169,7 +169,7 @@ def test_a_deb_is_installed_updated_taken_back_and_leaves_nothing(suite, made, t
             shutil.copy(package, machine.root / "opt")
         before = {str(path) for path in machine.root.rglob("*") if "chipwatch" in path.name}
         machine.inside("dpkg", "--install", f"/opt/{made[1].name}")
-        assert machine.inside("chipwatch", "version").stdout.startswith(f"chipwatch {__version__}")
+        assert machine.inside("chipwatch", "--version").stdout.startswith(f"chipwatch {__version__}")
         assert machine.inside("systemctl", "is-enabled", "chipwatch", check=False).stdout == "disabled\n"
         machine.write("etc/chipwatch/chipwatch.toml", 'collector = ["memory"]\ninterval = 1\n')
         begun = time.monotonic()

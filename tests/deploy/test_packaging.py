@@ -122,7 +122,7 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
     )
     assert all(Path(path).is_relative_to(own) for path in where.split())
     for command in ("agent", "chipwatch"):
-        said = run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env)
+        said = run(tmp_path / "venv/bin" / command, "--version", cwd=tmp_path, env=env)
         assert re.fullmatch(rf"chipwatch {__version__} \({head()}(\+changes)?\)\n", said)
     assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env)
     assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)
@@ -132,7 +132,7 @@ def test_git_gives_the_same_program(tmp_path):
     run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "--quiet",
         "--target", tmp_path, f"git+file://{ROOT}")  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert run(tmp_path / "bin/agent", "version", cwd=tmp_path, env=env) == f"chipwatch {__version__} ({head()})\n"
+    assert run(tmp_path / "bin/agent", "--version", cwd=tmp_path, env=env) == f"chipwatch {__version__} ({head()})\n"
 
 
 def test_a_build_without_git_names_the_commit_that_it_is_given_or_none(built, tmp_path):

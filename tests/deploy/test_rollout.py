@@ -131,7 +131,7 @@ def test_install_update_broken_update_downgrade_rollback_and_purge(suite, dists,
         report(suite, f"install with {re.search(r'with (.*)', done.stdout)[1]}", seconds)
         first = node.state()
         assert first[2] == "active"
-        assert f"chipwatch {__version__} (" in running.inside("/usr/local/bin/chipwatch", "version").stdout
+        assert f"chipwatch {__version__} (" in running.inside("/usr/local/bin/chipwatch", "--version").stdout
         pid = running.inside("systemctl", "show", "--value", "--property", "MainPID", "chipwatch").stdout
 
         done, seconds = node.install("this")
@@ -201,7 +201,9 @@ def test_a_package_with_its_python_runs_under_the_unit_where_there_is_none(tmp_p
         assert f"from {name}, which needs no Python" in done.stdout
         report("trixie without Python", "install", time.monotonic() - begun)
         assert (
-            running.inside("/opt/chipwatch/current/bin/agent", "health", "--spool", "/var/lib/chipwatch").returncode
+            running.inside(
+                "/opt/chipwatch/current/bin/agent", "status", "--health", "--spool", "/var/lib/chipwatch"
+            ).returncode
             == 0
         )
         assert running.inside("sh", "/srv/install.sh", "--uninstall").returncode == 0

@@ -186,9 +186,9 @@ def test_the_batch_script_is_one_that_bash_and_the_agent_take():
     text = (KIT / "train.sbatch").read_text()
     assert subprocess.run(["bash", "-n", KIT / "train.sbatch"], timeout=60, check=False).returncode == 0
     line = text.partition("srun chipwatch ")[2].replace("\\\n", " ")
-    given, command = parse(shlex.split(line))
+    given = parse(shlex.split(line))
     assert {*given.common_dims[0].split(",")} <= {*WORDS}
-    assert command[0] == "torchrun"
+    assert given.wrapped[0] == "torchrun"
 
 
 def test_the_drop_in_adds_the_one_right_that_the_agent_asks_for():

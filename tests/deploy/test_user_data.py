@@ -337,7 +337,7 @@ def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_s
     calls = play.calls()
     wheels = f"--find-links {play.wheels} --find-links {play.wheels}/wheelhouse"
     assert f"--only-binary :all: --no-index {wheels} chipwatch[cloudwatch]=={__version__}\n" in calls
-    order = ["agent check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "agent health"]
+    order = ["agent check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "agent status --health"]
     assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
 
 

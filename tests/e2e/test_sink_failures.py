@@ -134,7 +134,7 @@ def start(agent, plugins_folder, tmp_path):
             "info",
         )
         running = agent.start(*words, env=env)
-        return running, lambda: agent.run("health", "--ready", "--spool", tmp_path, env=env)
+        return running, lambda: agent.run("status", "--health", "--ready", "--spool", tmp_path, env=env)
 
     return make
 

@@ -129,7 +129,7 @@ def test_its_metrics_are_listed(run):
 
 
 def test_its_options_are_in_the_sample_configuration(run):
-    sample = run("sample-config").stdout
+    sample = run("config").stdout
     assert "\n# [collectors.acme]\n#   How many chips there are.\n# chips = 1\n" in sample
     assert '\n# [sinks.acme-file]\n#   Where to write.\n# path = "acme.txt"\n' in sample
     assert tomllib.loads(sample) == {}

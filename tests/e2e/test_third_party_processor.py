@@ -91,7 +91,7 @@ def test_its_metrics_are_listed(run):
 
 
 def test_its_options_are_in_the_sample_configuration(run):
-    sample = run("sample-config").stdout
+    sample = run("config").stdout
     assert "\n# [processors.memory-share]\n#   CPUs of this machine.\n# cpus = 1\n" in sample
     assert tomllib.loads(sample) == {}
 

@@ -1,4 +1,4 @@
-"""`chipwatch fleet` and `chipwatch jobs` ask a real Prometheus that scrapes nodes, and three real agents by their pages."""
+"""`chipwatch top --once` and `chipwatch jobs` ask a real Prometheus that scrapes nodes, and three real agents by their pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(address, past=None):
 
 
 def nodes_of(agent, *words):
-    done = agent.run("fleet", "--json", *words)
+    done = agent.run("top", "--json", *words)
     nodes = {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
     assert done.returncode == any("error" in node for node in nodes.values()), done.stderr
     return nodes

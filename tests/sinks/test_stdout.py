@@ -639,7 +639,7 @@ def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading(
 RECORDED = gauge("incident.recorded", "1", "I.", dims=("cause", "file")).point(
     AT, 1.0, Dimensions(cause="xid", file="20261123T104102Z-xid.chipwatch")
 )
-SAID = "incident 20261123T104102Z-xid.chipwatch is recorded: `chipwatch incidents`"
+SAID = "incident 20261123T104102Z-xid.chipwatch is recorded: `chipwatch record list`"
 
 
 def test_the_table_shows_incidents_as_a_count_and_says_once_which_file_a_new_one_has(monkeypatch):

@@ -1,21 +1,48 @@
-"""Prints answers of the running agent: `chipwatch status`, `chipwatch jobs` and `chipwatch why`."""
+"""`chipwatch status`, `chipwatch jobs` and `chipwatch why`: answers of the running agent."""
 
 from __future__ import annotations
 
+import json
 import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
+from chipwatch.commands.health import question
+from chipwatch.commands.output import show
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.table import TableColumn, table
 from chipwatch.contract.text import count, duration, is_lacking, line_width, similar
 from chipwatch.report import amounts
-from chipwatch.report.devices import DeviceState, device_states, label
+from chipwatch.report.devices import DeviceState, device_states, groups, label
 
 WIDTH: Final = 110
 DAY: Final = 24
+
+
+def status(given: SimpleNamespace) -> int:
+    """Print what the running agent collects and delivers."""
+    answer = question(given, "status")
+    return show(_json(answer) if hasattr(given, "json") else status_text(answer, verbose=hasattr(given, "verbose")))
+
+
+def jobs(given: SimpleNamespace) -> int:
+    """Print which job holds which accelerator."""
+    answer = question(given, "jobs")
+    return show(_json({**answer, "groups": groups(answer)}) if hasattr(given, "json") else jobs_text(answer))
+
+
+def why(given: SimpleNamespace) -> int:
+    """Print why jobs are slow."""
+    answer = question(given, "jobs")
+    has_json = hasattr(given, "json")
+    return show(_json({"jobs": chosen(answer, given.name)}) if has_json else why_text(answer, given.name))
+
+
+def _json(answer: Mapping[str, Any]) -> str:
+    return json.dumps(answer, indent=1)
 
 
 def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]]:
@@ -173,12 +200,12 @@ def _number(devices: Iterable[DeviceState]) -> str:
 
 def _now(devices: Sequence[DeviceState], at: float) -> str:
     """Return what devices do now: `0-3 busy; 4,5 held: no kernel since 10:28`."""
-    groups: dict[str, list[str]] = {}
+    numbers_by_doing: dict[str, list[str]] = {}
     for device in devices:
         since = device.seconds_since_kernel
         moment = "" if since is None else time.strftime(" since %H:%M", time.localtime(at - since))
-        groups.setdefault(device.doing(f"held: no kernel{moment}"), []).append(label(device.key))
-    return "; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in groups.items())
+        numbers_by_doing.setdefault(device.doing(f"held: no kernel{moment}"), []).append(label(device.key))
+    return "; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in numbers_by_doing.items())
 
 
 def _ranges(numbers: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 import stat
@@ -11,9 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 from chipwatch.advisor.advisors import advisor_of
+from chipwatch.commands import bundle, capture
+from chipwatch.commands.configured import configured
+from chipwatch.commands.output import FAILED, OK, show
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.config import plugins
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints
@@ -21,6 +26,7 @@ from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
+from chipwatch.contract.redaction import one_line
 from chipwatch.contract.sink import Sink, destination_of
 from chipwatch.contract.table import row
 from chipwatch.contract.text import count, is_lacking
@@ -45,6 +51,35 @@ PAUSE: Final = 0.3
 CHECK: Final = gauge("agent.check", "1", "The test point of `chipwatch check --send`; always 1.")
 CheckLine = tuple[bool, str]
 """False if it is a fault, and the text."""
+
+
+def main(given: SimpleNamespace) -> int:
+    """Print a line for each part, then the faults and how many; return FAILED if there is one."""
+    config = configured(given)
+    logging.disable(logging.ERROR)  # each line of the report says what is wrong
+    for option in ("bundle", "capture"):
+        if hasattr(given, option):
+            bundle.check_new(Path(getattr(given, option)), f"--{option}")
+    recorded = capture.Capture(config) if hasattr(given, "capture") else None
+    lines, faults, missing, machine = [], [], [], dict[str, str]()
+    for good, line in check(config, machine, send=hasattr(given, "send")):
+        lines.append(one_line(line))
+        if not good:
+            faults.append(lines[-1])
+        elif (name := name_if_absent(lines[-1])) and not hasattr(given, "verbose"):
+            missing.append(name)
+        else:
+            show(lines[-1])
+    if missing:
+        show(f"absent here: {', '.join(missing)} (-v says why)")
+    show("\n".join((*faults, summary(lines, len(faults)))))
+    if hasattr(given, "bundle"):
+        bundle.pack(Path(given.bundle), config, lines, machine)
+        show(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
+    if recorded:
+        recorded.write(Path(given.capture))
+        show(f"capture    {given.capture}: read it before you send it; identifiers are replaced")
+    return FAILED if faults else OK
 
 
 def _line(kind: str, name: str, word: str, text: object, *, good: bool | None = None, width: int = 12) -> CheckLine:

@@ -96,6 +96,8 @@ CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }  # fmt: skip
 _content: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 COMMANDS: Final[Mapping[str, str]] = _content["commands"]
+OTHER_WORDS: Final[Mapping[str, str]] = _content["gone"]
+"""Words that people type for a command -> what they mean."""
 
 
 def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
@@ -110,8 +112,6 @@ def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
             settings["type"] = whole(settings.pop("most"))
         elif "type" in settings:
             settings["type"] = CONVERTERS[settings["type"]]
-        if settings.get("choices") == "commands":
-            settings["choices"] = [*COMMANDS]
         yield OptionRow(flags.split(), metavar, text, settings)
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from chipwatch.commands.cli_options import COMMANDS, OPTIONS
 from chipwatch.commands.parser import parsed_words
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of, is_utf8
 
+RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
+"""Ends of the names of recordings."""
+PRINTING: Final = ("once", "json", "csv", "every")
+"""Options of `top` with which it prints instead of drawing a screen."""
+CHECKING: Final = ("health", "ready", "url")
+PAST: Final = ("since", "job", "format", "prometheus")
+"""Options of `jobs` that ask for more than the jobs of now."""
+SEALING: Final = ("seal", "job", "code")
 
-def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
-    """Return the parsed arguments and the command after `--`; raise ConfigError."""
-    given, command = list(argv), []
+
+def parse(argv: Sequence[str]) -> SimpleNamespace:
+    """
+    Return the parsed arguments, with the command as `chipwatch.commands.cli` calls it; raise ConfigError.
+
+    `wrapped` are the words after `--`.
+    """
+    given, command = list(argv), list[str]()
     if wrong := next((word for word in given if not is_utf8(word)), None):
         raise ConfigError(f"argument {wrong!a}: expected UTF-8")
     if "--" in given:
@@ -24,18 +38,44 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
             raise ConfigError("--: no command follows; write chipwatch [OPTION ...] -- COMMAND")
     if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
         raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")  # argparse takes it for the end of the options
-    given[:1] = [in_case_of(word, COMMANDS) for word in given[:1]]
+    given[:1] = [in_case_of(word, (*COMMANDS, "completion")) for word in given[:1]]
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
-        given = ["version"]
-    elif first == "help":
-        given = [*(in_case_of(word, COMMANDS) for word in given[1:]), "--help"]
-    elif not given or (first.startswith("-") and first not in ("-h", "--help")):
+        return SimpleNamespace(command="version", wrapped=[])
+    if not given or (first.startswith("-") and first not in ("-h", "--help")):
         given.insert(0, "run")
     parsed = parsed_words(given)
+    parsed.wrapped, parsed.command = command, _kind(parsed)
     if command and parsed.command not in ("run", "record", "help"):
         raise ConfigError(f"{parsed.command}: takes no command after --; only run and record do")
-    return parsed, command
+    return parsed
+
+
+def _kind(given: SimpleNamespace) -> str:
+    """Return the command, and with it the option or word that makes another command of it."""
+
+    def has(names: Sequence[str]) -> bool:
+        return any(hasattr(given, name) for name in names)
+
+    name: str = given.command
+    match name:
+        case "top" if has(PRINTING):
+            name = "top --once"
+        case "top" if has(["prometheus"]) or (given.hosts and not any(map(_is_recording, given.hosts))):
+            name = "top HOST"
+        case "jobs" if has(PAST):
+            name = "jobs --since"
+        case "status" if has(CHECKING):
+            name = "status --health"
+        case "record" if has(SEALING):
+            name = "record --seal"
+        case "record" if given.words[:1] in (["list"], ["export"]):
+            name = f"record {given.words[0]}"
+    return name
+
+
+def _is_recording(word: str) -> bool:
+    return word.endswith(RECORDINGS) or Path(word).is_file()
 
 
 def flags(given: SimpleNamespace) -> dict[str, Any]:

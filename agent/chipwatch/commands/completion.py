@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import shtab
 
 from chipwatch.commands.cli_options import OPTIONS, OWN
+from chipwatch.commands.output import show
 from chipwatch.commands.parser import drawn, parser
 from chipwatch.config import plugins
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES
+
+
+def main(given: SimpleNamespace) -> int:
+    """Print the script."""
+    return show(completion(given.shell))
 
 
 def completion(shell: str) -> str:

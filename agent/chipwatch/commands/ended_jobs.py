@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.commands import answers, health
+from chipwatch.commands.output import show
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
@@ -28,6 +29,11 @@ RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "EN
 STORE_WINDOW: Final = 3600.0
 """Seconds before now whose jobs a store is asked for."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
+
+
+def main(given: SimpleNamespace) -> int:
+    """Print the jobs that held an accelerator within the time asked for; raise ConfigError."""
+    return show(listing(given))
 
 
 def listing(given: SimpleNamespace) -> str:

@@ -1,4 +1,4 @@
-"""`chipwatch health`: checks the running agent; it runs often, so it imports only the standard library."""
+"""`chipwatch status --health`: checks the running agent; it runs often, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from chipwatch.commands.output import FAILED, OK, show
 from chipwatch.config.file import read_file
 from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
 from chipwatch.net.timed_socket import TimedSocket, TooLarge
@@ -25,6 +27,13 @@ TIMEOUT: Final = 3.0
 MAX_BYTES: Final = 1 << 17
 """Size limit of the answer."""
 PREFIX: Final = "CHIPWATCH_"
+
+
+def main(given: SimpleNamespace) -> int:
+    """Print whether the agent is healthy; raise ConfigError."""
+    good, line = probe(given)
+    show(one_line(line))
+    return OK if good else FAILED
 
 
 def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:

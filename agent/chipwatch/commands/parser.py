@@ -10,11 +10,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
-from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, OptionRow
+from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OTHER_WORDS, OWN, OptionRow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of, line_width, similar
 from chipwatch.identity.names import WORDS
 
+COMPLETION: Final = "print a script with which a shell completes commands and options"
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
 """Wrong choice -> the right one's meaning."""
 
@@ -40,7 +41,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError."""
         text = self._reworded(message)
-        says_what = re.search("; (did you mean|choose from)", text)
+        says_what = re.search("; (did you mean|choose from|it is)", text)
         raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
@@ -62,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         name, fault = match[1].rpartition("/")[2], match[2]
         if word := re.match(r"invalid choice: ['\"](.*?)['\"](?: \(|, )", fault, re.DOTALL):
             if name == "COMMAND":
-                return f"{word[1]}: no such command{_nearest_command(word[1])}"
+                return f"there is no command {word[1]}{_nearest_command(word[1])}"
             choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
             note = NOTES.get(word[1].lower(), "")
             return f"{name} {word[1]}: no such choice{note}; choose from: {', '.join(choices)}"
@@ -88,7 +89,9 @@ def drawn() -> list[str]:
 
 
 def _nearest_command(word: str) -> str:
-    """Return the nearest command; for a program, how to run it."""
+    """Return what the word means, or the nearest command; for a program, how to run it."""
+    if meant := OTHER_WORDS.get(word.lower()):
+        return f"; it is `{meant}`"
     from shutil import which
 
     is_program = not similar(word, COMMANDS, 1) and which(word)
@@ -112,14 +115,14 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
         usage="chipwatch [run] [OPTION ...] [-- COMMAND ...]\n       chipwatch COMMAND [OPTION ...]",
         description="Collects metrics of this machine and its accelerators, and sends them to cloud monitoring.",
         epilog="Every option is also a key of the configuration file and an environment variable: --common-dims is"
-        " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch help COMMAND` lists the options of a command.",
+        " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch COMMAND --help` lists the options of a command.",
         allow_abbrev=False,
         add_help=False,
         formatter_class=Help,
     )
     commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="chipwatch")
     top.commands = commands.choices
-    for name, text in COMMANDS.items():
+    for name, text in {**COMMANDS, "completion": COMPLETION}.items():
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
         )

@@ -1,12 +1,12 @@
-"""`chipwatch record`, `chipwatch incidents` and `chipwatch export`."""
+"""`chipwatch record --seal`, `chipwatch record list` and `chipwatch record export`."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
+from chipwatch.commands.configured import configured
 from chipwatch.commands.health import folder_of
-from chipwatch.config.options import Config
+from chipwatch.commands.output import OK, show
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line, printable
@@ -24,29 +25,19 @@ from chipwatch.contract.table import csv_line
 from chipwatch.contract.text import duration
 from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
 from chipwatch.recording.event import WHY, Event
-from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
+from chipwatch.recording.ring import ENDING, INCIDENTS, incidents, lines_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import ask
 
-INTERVAL: Final = 1.0
-"""Seconds between two readings of `chipwatch record`, unless set."""
 JOB: Final = re.compile(r"[!-~]{1,40}")
 CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
 CHUNK: Final = 10_000
 """Samples that are printed at once."""
 
 
-def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
-    """Return the configuration of a recording, and its file; raise ConfigError."""
-    if file is None:
-        raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
-    if "interval" not in config.sources and not config.high_resolution_metrics:
-        config = dataclasses.replace(config, interval=INTERVAL)
-    return config, Path(file)
-
-
-def seal(config: Config, given: SimpleNamespace) -> str:
-    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent, ConfigError or CommandError."""
+def seal(given: SimpleNamespace) -> int:
+    """Make the running agent keep its last minutes; print a sentence. Raise NoAgent, ConfigError or CommandError."""
+    config = configured(given)
     job, code = getattr(given, "job", ""), getattr(given, "code", "")
     if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
         raise ConfigError(
@@ -55,51 +46,69 @@ def seal(config: Config, given: SimpleNamespace) -> str:
     answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
-    return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: chipwatch incidents"
+    after = duration(answer["seconds"])
+    return show(f"the incident will be in {answer['folder']} in {after}: chipwatch record list")
 
 
-def listing(given: SimpleNamespace) -> str:
-    """Return a line for each incident: when, cause, job, what, file."""
-    folder = folder_of(given) / INCIDENTS
-    rows = [_row(path) for path in incidents(folder)]
+def listing(given: SimpleNamespace) -> int:
+    """Print a line for each recording in this folder, then for each incident: when, cause, job, what, file."""
+    if given.words[1:]:
+        raise ConfigError(f"record list: {given.words[1]}: it takes no word; it lists the recordings in this folder")
+    return show(listed(folder_of(given) / INCIDENTS))
+
+
+def listed(folder: Path) -> str:
+    """Return the lines of the recordings in this folder, and of the incidents in `folder`."""
+    rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *incidents(folder))]
     why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
     return "\n".join(rows) or f"no incident is recorded in {folder}{why}"
 
 
 def _row(path: Path) -> str:
-    event = Event(0, "", "it cannot be read")
+    started, event = 0, None
     for line, _ in zip(lines_of(path), range(2), strict=False):
-        try:
-            event = msgspec.json.decode(line, type=_WithEvent).event or event
-        except ValueError:
-            continue
-    when = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if event.at else path.stem
+        with suppress(ValueError):
+            head = msgspec.json.decode(line, type=_Head)
+            started, event = started or head.started, event or head.event
+    at = event.at if event else started
+    when = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else path.stem
+    if event is None:
+        return f"{when}  {'recording' if at else '          it cannot be read'}  {path}"
     job, why = event.dims.get("job", ""), event.dims.get(WHY, "")
     what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}{f'; {why}' if why else ''}")
     return f"{when}  {what}  {path}"
 
 
-class _WithEvent(msgspec.Struct):
+class _Head(msgspec.Struct):
+    """The parts of the first lines of a file that a list shows."""
+
+    started: int = 0
+    """ns since the epoch"""
     event: Event | None = None
 
 
-def export(given: SimpleNamespace) -> Iterator[str]:
-    """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CommandError."""
-    recorded, form, output = load_run(*given.files), given.to, getattr(given, "output", None)
+def export(given: SimpleNamespace) -> int:
+    """Print the samples of a recording; with `output` write them there instead. Raise NotARecording or CommandError."""
+    if not given.words[1:]:
+        raise ConfigError("record export: FILE is missing: chipwatch record export run.chipwatch --to csv")
+    recorded = load_run(*map(Path, given.words[1:]))
+    form, output = getattr(given, "to", "jsonl"), getattr(given, "output", None)
     if form == "parquet":
         if output is None:
-            raise ConfigError("export: --to parquet needs a file: -o run.parquet")
+            raise ConfigError("record export: --to parquet needs a file: -o run.parquet")
         _write_parquet(recorded, output)
-        return
+        return OK
     texts = _chunks({"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded))
     if output is None:
-        yield from texts
-        return
+        for text in texts:
+            show(text)
+        return OK
     try:
         with output.open("x", encoding="utf-8") as file:
             file.writelines(f"{text}\n" for text in texts)
     except OSError as problem:
-        raise CommandError(f"export: {output}: {os_text(problem)}") from problem
+        raise CommandError(f"record export: {output}: {os_text(problem)}") from problem
+    return OK
 
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
@@ -179,6 +188,6 @@ def _write_parquet(recorded: Recorded, output: Path) -> None:
 
             pl.DataFrame(table).write_parquet(output)
     except ImportError:
-        raise CommandError("export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
+        raise CommandError("record export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
     except OSError as problem:
-        raise CommandError(f"export: {output}: {os_text(problem)}") from problem
+        raise CommandError(f"record export: {output}: {os_text(problem)}") from problem

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
+from chipwatch.commands import output
+from chipwatch.commands.configured import configured, reader
 from chipwatch.commands.run_life import RunParts, collect, is_for_script
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
@@ -29,10 +32,41 @@ from chipwatch.status import heartbeat
 
 log = logging.getLogger(__name__)
 
+RECORDING: Final = 1.0
+"""Seconds between two readings of `chipwatch record`, unless set."""
 SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 EARLY: Final = 15.0
 """Seconds after which a command's user hears that a sink has got nothing."""
+
+
+def main(given: SimpleNamespace) -> int:
+    """Collect and send, or record, as the command line says; return the exit code."""
+    config = configured(given)
+    record = getattr(given, "record", None)
+    if given.command == "record":
+        record = _file_of(given.words)
+        if "interval" not in config.sources and not config.high_resolution_metrics:
+            config = dataclasses.replace(config, interval=RECORDING)
+    return run(
+        config,
+        given.wrapped,
+        once=hasattr(given, "once"),
+        duration=getattr(given, "duration", None),
+        tell=output.tell,
+        load=partial(reader(given), again=True),
+        beside=(getattr(given, "summary", None), getattr(given, "parent", None)),
+        record=record,
+    )
+
+
+def _file_of(words: Sequence[str]) -> Path:
+    """Return the file of a recording; raise ConfigError."""
+    if not words:
+        raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
+    if len(words) > 1:
+        raise ConfigError(f"record: {words[1]}: a recording has one FILE; or write record list, or record export FILE")
+    return Path(words[0])
 
 
 def run(

@@ -1,4 +1,4 @@
-"""`chipwatch sample-config`: a TOML file with the options of the agent and of its plugins, commented out."""
+"""`chipwatch config`: a TOML file with the options of the agent and of its plugins, commented out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import textwrap
 import typing
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from chipwatch.advisor.catalogue import loaded
+from chipwatch.commands.output import show
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest, options_of
 from chipwatch.config.load import FRAME_OPTIONS, SHARED
@@ -22,12 +24,17 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of
 
 
+def main(given: SimpleNamespace) -> int:
+    """Print the file; raise ConfigError."""
+    return show(sample_config(given.name))
+
+
 def sample_config(only: str | None = None) -> str:
     """Return a TOML file with every option, commented out, at its default; with `only`, of the plugins of that name."""
     known = {name for group in TABLES for name in plugins.installed(f"chipwatch.{group}")}
     only = only and in_case_of(only, known)
     if only and only not in known:
-        raise ConfigError(f"sample-config {only}: no such collector, processor or sink{nearest(only, known)}")
+        raise ConfigError(f"config {only}: no such collector, processor or sink{nearest(only, known)}")
     parts = ["# chipwatch: every option at its default. Flags override the environment, which overrides this file.\n"]
     parts += [] if only else _options(Config, skip=TABLES)
     for group in TABLES:

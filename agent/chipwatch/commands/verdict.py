@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import textwrap
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Final
 
 from chipwatch.commands.command_line import flags
+from chipwatch.commands.output import show
 from chipwatch.config.load import load
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
@@ -30,6 +32,14 @@ MAX_EVIDENCE: Final = 200
 """Characters of a message of the kernel."""
 MAX_LINE: Final = 600
 """Characters of the one line; a drain reason of Slurm or a condition of Kubernetes is not longer."""
+
+
+def main(given: SimpleNamespace) -> int:
+    """Print the verdict; return its exit code. Raise ConfigError."""
+    logging.disable(logging.ERROR)  # the verdict says what is wrong
+    text, code = run(given)
+    show(text)
+    return code
 
 
 def run(given: SimpleNamespace) -> tuple[str, int]:

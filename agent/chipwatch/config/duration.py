@@ -1,4 +1,4 @@
-"""Durations as people write them; `chipwatch health`, which loads no library, reads them too."""
+"""Durations as people write them; `chipwatch status --health`, which loads no library, reads them too."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Poller:
     # -- ssh
 
     async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
-        words, timeout = f"fleet --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
+        words, timeout = f"top --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
         commands = {node: ssh_command(node.address, self.access, words) for node in nodes}
         programs = {node: SupervisedProcess(command, timeout=timeout, name="ssh", exact=True)
                     for node, command in commands.items()}  # fmt: skip

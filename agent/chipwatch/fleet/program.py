@@ -177,7 +177,7 @@ def run(
 ) -> int:
     """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
     if why := refused(env):
-        raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
+        raise ConfigError(f"top: {why}; `chipwatch top --once` prints the nodes once")
     terminal = Terminal()
     asked = make(terminal.wake)
     asked.start()

@@ -95,5 +95,5 @@ def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:
         why = "another agent holds it" if isinstance(problem, BlockingIOError) else os_text(problem)
-        log.log(level, "no heartbeat for `chipwatch health`: %s: %s", folder / NAME, why)
+        log.log(level, "no heartbeat for `chipwatch status --health`: %s: %s", folder / NAME, why)
         return None

@@ -1,4 +1,4 @@
-"""Judges the heartbeat of an agent, for `chipwatch health` and for the start of the image, which loads nothing else."""
+"""Judges the heartbeat of an agent, for `chipwatch status --health`; the start of the image loads only this."""
 
 import fcntl
 import os

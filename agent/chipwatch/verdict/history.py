@@ -26,7 +26,7 @@ WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for m
 BESIDE: Final = {"rdma.rate": "rdma.state"}
 """Series that a collector reads together with another one: where that is later, this one could not be read since."""
 ANSWERED: Final = WATCHED | {"cpu.utilization", "gpu.power"}
-"""The metrics of an answer; `chipwatch fleet` shows more than a verdict is made of."""
+"""The metrics of an answer; `chipwatch top --once` shows more than a verdict is made of."""
 KEPT: Final = ANSWERED | SIGNS.keys()
 SETTLED: Final = 60 * 10**9
 """Nanoseconds after the start from which a gauge that was not there before counts as a change."""

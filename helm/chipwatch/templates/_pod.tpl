@@ -223,7 +223,7 @@ httpGet:
   {{- end }}
 {{- else }}
 exec:
-  command: [agent, health{{ if .ready }}, --ready{{ end }}]
+  command: [agent, status, --health{{ if .ready }}, --ready{{ end }}]
 {{- end }}
 {{- end -}}
 

@@ -150,7 +150,7 @@ class Table:
 
 def _sentence(incident: Dimensions, width: int) -> str:
     """Return the sentence about an incident, whose file names the cause."""
-    return cut_middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch incidents`", width)
+    return cut_middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch record list`", width)
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:

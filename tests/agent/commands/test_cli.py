@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from chipwatch.contract.version import build
 from chipwatch.naming.profiles import PROFILES
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
-WHOLE = ["list", "sample-config", "version"]
+WHOLE = ["list", "config", "--version"]
 
 
 @pytest.fixture
@@ -82,22 +84,32 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--collector="], "--collector '': this names nothing; name one, or leave it out"),
         (["--common-dims", ""], "--common-dims '': this names nothing; name one, or leave it out"),
         (["--once=1"], "--once: takes no value; see chipwatch run --help"),
-        (["lits"], "lits: no such command; did you mean list?"),
-        (["xyzzy"], f"xyzzy: no such command; choose from: {', '.join(COMMANDS)}"),
-        (["help", "lits"], "lits: no such command; did you mean list?"),
+        (["lits"], "there is no command lits; did you mean list?"),
+        (["xyzzy"], f"there is no command xyzzy; choose from: {', '.join(COMMANDS)}"),
+        (["fleet", "n1"], "there is no command fleet; it is `top --once HOST...`"),
+        (["Health"], "there is no command Health; it is `status --health`"),
+        (["incidents"], "there is no command incidents; it is `record list`"),
+        (["export", "run.chipwatch"], "there is no command export; it is `record export FILE`"),
+        (["sample-config"], "there is no command sample-config; it is `config`"),
+        (["version"], "there is no command version; it is `--version`"),
+        (["help", "run"], "there is no command help; it is `COMMAND --help`"),
+        (["record", "a", "b"], "record: b: a recording has one FILE; or write record list, or record export FILE"),
+        (["record"], "record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal"),
+        (["record", "export"], "record export: FILE is missing: chipwatch record export run.chipwatch --to csv"),
+        (["record", "list", "x"], "record list: x: it takes no word; it lists the recordings in this folder"),
         (["list", "--format", "x"], "--format x: no such choice; choose from: text, markdown, json"),
         (["plan", "--format", "table"], "--format table: no such choice; choose from: text, json, emf"),
         (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see chipwatch plan --help"),
         (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
-        (["train.py"], "train.py: no such command; to run a program, write chipwatch -- python train.py ...; see chipwatch --help"),
+        (["train.py"], "there is no command train.py; to run a program, write chipwatch -- python train.py ...; see chipwatch --help"),
         (["plan", "now"], "now: neither an option nor a value of one; see chipwatch plan --help"),
         (["--once", "--duration", "5"], "--once, --duration: a single reading has no duration; leave one of them out"),
         (["completion", "tcsh"], "SHELL tcsh: no such choice; choose from: bash, zsh, fish"),
         (["completion"], "SHELL is missing; choose from: bash, zsh, fish"),
-        (["sh", "train.sh"], "sh: no such command; to run a program, write chipwatch -- sh ...; see chipwatch --help"),
+        (["sh", "train.sh"], "there is no command sh; to run a program, write chipwatch -- sh ...; see chipwatch --help"),
         (["--once", "--collector", "NVIDA"], "--collector NVIDA: no such collector; did you mean nvidia?"),
         (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, cloudwatch-promql, grafana"),
-        (["sample-config", "neuro"], "sample-config neuro: no such collector, processor or sink; did you mean neuron?"),
+        (["config", "neuro"], "config neuro: no such collector, processor or sink; did you mean neuron?"),
         (["list", "xyzzy"], "list xyzzy: no metric fits; `chipwatch list` prints all"),
         (["list", "--once"], "--once: no such option; see chipwatch list --help"),
         (["--once", "check"], "check: a command must come first: chipwatch check ...; see chipwatch run --help"),
@@ -181,22 +193,22 @@ def test_a_plugin_that_cannot_be_imported_ends_with_1_and_says_what_is_missing(r
 
 
 def test_run_is_the_default_command():
-    assert parse([])[0].command == "run"
-    assert parse(["--once"])[0].command == "run"
-    assert parse(["run", "--once"])[0].once
-    assert parse(["check"])[0].command == "check"
-    assert parse(["--version"])[0].command == "version"
+    assert parse([]).command == "run"
+    assert parse(["--once"]).command == "run"
+    assert parse(["run", "--once"]).once
+    assert parse(["check"]).command == "check"
+    assert parse(["--version"]).command == "version"
 
 
 def test_what_follows_two_dashes_is_the_command_untouched():
-    given, command = parse(["--level", "all", "--", "train", "--", "--sink", "x"])
+    given = parse(["--level", "all", "--", "train", "--", "--sink", "x"])
     assert given.level == "all"
-    assert command == ["train", "--", "--sink", "x"]
+    assert given.wrapped == ["train", "--", "--sink", "x"]
 
 
 def test_only_the_flags_that_were_given_are_a_layer():
-    assert flags(parse([])[0]) == {}
-    assert flags(parse(["--once", "--duration", "3"])[0]) == {}
+    assert flags(parse([])) == {}
+    assert flags(parse(["--once", "--duration", "3"])) == {}
 
 
 def test_flags_become_options():
@@ -206,7 +218,7 @@ def test_flags_become_options():
         "-n", "N", "--high-resolution-metrics", "--pid", "7", "--format", "emf", "--names", "wandb", "--spool", "/s",
         "--health", "80", "--proc", "/p", "--sys", "/y", "--root", "/r", "--log-level", "debug",
     ]  # fmt: skip
-    layer = flags(parse(words)[0])
+    layer = flags(parse(words))
     config = Config(**values_of(Config, layer, "", {}, strict=False))
     assert config == Config(
         sink=("a", "b"), collector=("c",), no_collector=("d",), processor=("e",), no_processor=("f",), interval=1.0, window=2.0, flush=3.0, level="all",
@@ -234,16 +246,30 @@ def test_every_general_option_has_a_flag_and_every_flag_an_option():
 
 def test_a_flag_without_a_value_overrides_nothing():
     with pytest.raises(ConfigError, match="KEY=VALUE"):
-        flags(parse(["--dim", "novalue"])[0])
+        flags(parse(["--dim", "novalue"]))
 
 
 # -- the real command -----------------------------------------------------------------------------------------------
 
 
+def test_there_are_thirteen_commands():
+    words = "run top jobs why verdict check status plan dashboard record report list config"
+    assert [*COMMANDS] == words.split()
+
+
+def test_each_command_has_its_function():
+    for path in cli.FUNCTIONS.values():
+        module, _, name = path.partition(".")
+        assert inspect.signature(getattr(import_module(f"chipwatch.commands.{module}"), name)).parameters.keys() == {
+            "given"
+        }
+    assert {word.partition(" ")[0] for word in cli.FUNCTIONS} == {*COMMANDS, "completion"}
+
+
 def test_version_is_one_line(agent):
-    done = agent.run("version")
+    done = agent.run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {build()}\n", "")
-    assert agent.run("--version").stdout == done.stdout
+    assert agent.run("-V").stdout == done.stdout
 
 
 def test_a_verdict_for_kubernetes_says_which_caller_that_is(here):
@@ -277,7 +303,7 @@ def test_a_wrong_option_never_shows_a_traceback(agent):
     assert done.stderr == "chipwatch: --level many: no such choice; choose from: basic, detailed, all\n"
 
 
-@pytest.mark.parametrize("command", ["list", "sample-config"])
+@pytest.mark.parametrize("command", ["list", "config"])
 def test_a_reader_who_leaves_early_ends_it_quietly(agent, command):
     script = f'"{agent.command[0]}" {command} | head -n 1; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
@@ -374,7 +400,7 @@ def sample():
 
 def test_the_sample_as_printed_sets_nothing(sample, agent):
     assert tomllib.loads(sample) == {}
-    assert agent.run("sample-config").stdout == sample + "\n"
+    assert agent.run("config").stdout == sample + "\n"
 
 
 def test_the_sample_has_every_option(sample):
@@ -410,7 +436,7 @@ def test_the_command_line_alone_loads_nothing_heavy():
 @pytest.mark.parametrize(
     "words",
     [
-        "Version", "list GPU --level ALL --format Json", "sample-config CPU", "completion Fish", "help Check",
+        "List GPU --level ALL --format Json", "config CPU", "Completion Fish", "Check --help",
         "--once --collector Memory --format JSON --sink StdOut", "plan --for Host --format JSON",
         "dashboard --cloud CloudWatch --region us-east-1 --for HOST",
     ],

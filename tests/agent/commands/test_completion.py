@@ -41,7 +41,6 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["chipwatch", "plan", "--for", "ho"], {"host"}),
         (["chipwatch", "plan", "--format", ""], {"text", "json", "emf"}),
         (["chipwatch", "completion", ""], {"bash", "zsh", "fish"}),
-        (["chipwatch", "help", "da"], {"dashboard"}),
     ],
 )
 def test_bash_completes_commands_options_and_values(completed, words, offered):

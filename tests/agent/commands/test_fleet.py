@@ -1,4 +1,4 @@
-"""`chipwatch fleet`, and the screen of `chipwatch top HOST`."""
+"""`chipwatch top --once`, and the screen of `chipwatch top HOST`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bad_second(address):
 
 def test_nodes_are_printed_as_table_json_and_csv(agent):
     with FleetDouble(bad_second) as double:
-        words = ("fleet", f"127.0.0.[1-2]:{double.port}", "127.0.0.3:1")
+        words = ("top", "--once", f"127.0.0.[1-2]:{double.port}", "127.0.0.3:1")
         done = agent.run(*words)
         assert (done.returncode, done.stderr) == (1, "chipwatch: 1 of 3 nodes is silent\n")
         assert "nothing listens there (Connection refused)" in done.stdout
@@ -44,23 +44,23 @@ def test_nodes_are_printed_as_table_json_and_csv(agent):
         assert "verdict" not in nodes[2]
         rows = [*csv.DictReader(io.StringIO(agent.run(*words, "--csv").stdout))]
         assert (rows[1]["jobs"], rows[2]["jobs"], rows[2]["busy"]) == ("'=1+2", "41337", "7")
-        only = json.loads(agent.run("fleet", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
+        only = json.loads(agent.run("top", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
         assert [node["lost"] for node in only] == [1]
         only = json.loads(agent.run(*words, "--json", "--job", "41337").stdout)["nodes"]
         assert [node["node"] for node in only] == [nodes[2]["node"]]
         answering = f"127.0.0.1:{double.port}"
-        assert agent.run("fleet", answering).returncode == 0
-        done = agent.run("fleet", answering, "--verdict", "not-fit")
+        assert agent.run("top", "--once", answering).returncode == 0
+        done = agent.run("top", "--once", answering, "--verdict", "not-fit")
         assert (done.returncode, done.stderr) == (1, "chipwatch: no node has what was asked for\n")
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
-    [(["fleet", "-oProxyCommand=x"], "-oProxyCommand: no such option"),
-     (["fleet", "n1", "--prometheus", "http://x"], "HOST, --prometheus: give one of them"),
-     (["fleet", "n1", "--token-file", "a", "--password-file", "b"], "give one of them"),
-     (["fleet", "n1", "--verdict", "well"], "--verdict well: no such choice"),
-     (["top", "n1"], "`chipwatch fleet` prints the nodes once")],
+    [(["top", "--once", "-oProxyCommand=x"], "-oProxyCommand: no such option"),
+     (["top", "--once", "n1", "--prometheus", "http://x"], "HOST, --prometheus: give one of them"),
+     (["top", "--once", "n1", "--token-file", "a", "--password-file", "b"], "give one of them"),
+     (["top", "--once", "n1", "--verdict", "well"], "--verdict well: no such choice"),
+     (["top", "n1"], "`chipwatch top --once` prints the nodes once")],
 )  # fmt: skip
 def test_wrong_words_are_named(here, words, error):
     done = here(*words)
@@ -70,11 +70,11 @@ def test_wrong_words_are_named(here, words, error):
 
 def test_this_machine_is_a_line_by_its_agent_and_a_line_every_while(agent, until):
     env = {"STATE_DIRECTORY": agent.folder / "state"}
-    assert json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0]["error"].startswith("no agent answers")
+    assert json.loads(agent.run("top", "--json", env=env).stdout)["nodes"][0]["error"].startswith("no agent answers")
     running = agent.start("--sink", "prometheus", "--collector", "cpu,memory", "--interval", "0.2",
                           env=env | {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"})  # fmt: skip
-    until(lambda: "cpu" in json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0], 60)
-    node = json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0]
+    until(lambda: "cpu" in json.loads(agent.run("top", "--json", env=env).stdout)["nodes"][0], 60)
+    node = json.loads(agent.run("top", "--json", env=env).stdout)["nodes"][0]
     assert (node["delivery"], "gpus" in node) == ("ok", False)
     assert running.stop()[0] == 0
 
@@ -152,14 +152,18 @@ def test_what_ssh_says_is_shown_until_a_key_where_a_node_cannot_be_opened(sit, t
 
 def test_a_store_that_does_not_answer_is_an_error(agent):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        done = agent.run("fleet", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}")
+        done = agent.run(
+            "top", "--once", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}"
+        )
     assert (done.returncode, done.stderr) == (1, "chipwatch: 127.0.0.1: no answer yet\n")
 
 
 def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
     labels = {"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1\x1b[31m\n:9465"}
     with PromqlDouble({"gpu_utilization_ratio": [(labels, 0.5)]}) as double:
-        assert agent.run("fleet", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
+        assert (
+            agent.run("top", "--once", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
+        )
     job = {"exported_job": "7\x1b[2J", "user": "a\x1b[2J", "state": "b\x1b[2J", "cause": "c\x1b[2J"}
     with PromqlDouble({"job_": [(job, 1000.0)]}) as double:
         assert "\x1b" not in agent.run("jobs", "--prometheus", double.url).stdout
@@ -169,8 +173,8 @@ def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
     for labels in (b"[]", b'{"instance":5}'):
         body = b'{"status":"success","data":{"result":[{"metric":%s,"value":[1,"1"]}]}}' % labels
         with PromqlDouble(status=200, body=body) as double:
-            for command in ("fleet", "jobs"):
-                done = agent.run(command, "--prometheus", double.url)
+            for command in (("top", "--once"), ("jobs",)):
+                done = agent.run(*command, "--prometheus", double.url)
                 assert (done.returncode, done.stderr.count("\n")) == (1, 1)
                 assert "is the URL right?" in done.stderr
 
@@ -189,8 +193,8 @@ def test_jobs_of_a_store_are_printed(agent):
 
 def test_a_screen_of_one_machine_and_a_run_load_nothing_of_a_fleet():
     script = (
-        "import sys; from chipwatch.commands.command_line import parse; given, _ = parse(['top']);"
-        "from chipwatch.top import program; from chipwatch.commands import run;"
+        "import sys; from chipwatch.commands.command_line import parse; given = parse(['top']);"
+        "from chipwatch.commands import run, screen;"
         "print([name for name in sys.modules if 'fleet' in name or name == 'asyncio'], given.hosts)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

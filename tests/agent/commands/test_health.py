@@ -31,7 +31,7 @@ def ask(tmp_path):
     """Ask as the command line would; the state's folder is this test's."""
 
     def run(*words, **env):
-        return probe(parse(["health", *words])[0], {"STATE_DIRECTORY": str(tmp_path), **env})
+        return probe(parse(["status", "--health", *words]), {"STATE_DIRECTORY": str(tmp_path), **env})
 
     return run
 
@@ -234,7 +234,7 @@ UNREACHABLE = ("--sink", "cloudwatch", "--endpoint-url", "http://127.0.0.1:9", "
 
 def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent, until, tmp_path):
     spool = tmp_path / "spool"
-    ask = ("health", "--spool", spool)
+    ask = ("status", "--health", "--spool", spool)
     assert agent.run(*ask).returncode == 1
     running = agent.start(*UNREACHABLE, "--spool", spool, env=environment())
     until(lambda: agent.run(*ask).returncode == 0)
@@ -253,7 +253,7 @@ def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent,
 
 
 def test_an_agent_that_does_not_know_who_it_is_is_healthy_but_not_ready(agent, until, tmp_path):
-    spool, ask = tmp_path / "spool", ("health", "--spool", tmp_path / "spool")
+    spool, ask = tmp_path / "spool", ("status", "--health", "--spool", tmp_path / "spool")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         metadata = f"http://127.0.0.1:{silent.getsockname()[1]}"
         agent.start(*UNREACHABLE, "--spool", spool, "--common-dims", "ecs_task",
@@ -274,13 +274,13 @@ def test_an_agent_without_a_spool_leaves_no_file_and_one_reading_neither(agent, 
 
 
 def test_wrong_usage_ends_with_2(agent):
-    done = agent.run("health", "--url", "x")
+    done = agent.run("status", "--health", "--url", "x")
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
         "chipwatch: --url: expected http://HOST:PORT, got 'x'\n",
     )
-    assert agent.run("health", "--sink", "x").returncode == 2
+    assert agent.run("status", "--health", "--sink", "x").returncode == 2
 
 
 def test_it_loads_little_and_takes_little(tmp_path):
@@ -288,7 +288,7 @@ def test_it_loads_little_and_takes_little(tmp_path):
 import sys
 from chipwatch.commands import cli
 try:
-    cli.main(["health", "--spool", sys.argv[1]])
+    cli.main(["status", "--health", "--spool", sys.argv[1]])
 except SystemExit as end:
     assert end.code == 1
 print(*{m.partition(".")[0] for m in sys.modules} - sys.stdlib_module_names, file=sys.stderr)

@@ -111,9 +111,9 @@ def test_a_gpu_that_may_be_held_is_free_on_no_screen(agent, unheld, until, tmp_p
     ]
     parts = {"busy": 0, "idle": {"not known": len(UNHELD), "free": 1}, "gpus": len(UNHELD) + 1}
     for where in ((), (f"127.0.0.1:{port}",)):
-        (node,) = json.loads(agent.run("fleet", "--json", *where, env=unheld).stdout)["nodes"]
+        (node,) = json.loads(agent.run("top", "--json", *where, env=unheld).stdout)["nodes"]
         assert {**node, **parts} == node
-    assert "GPUs 6: busy 0, free 1, not known 5" in agent.run("fleet", f"127.0.0.1:{port}", env=unheld).stdout
+    assert "GPUs 6: busy 0, free 1, not known 5" in agent.run("top", "--once", f"127.0.0.1:{port}", env=unheld).stdout
     running.stop()
 
 

@@ -36,7 +36,7 @@ def file(tmp_path):
 
 
 def test_json_lines_are_read_as_the_same_recording(file, said, tmp_path):
-    code, out, _ = said("export", str(file))
+    code, out, _ = said("record", "export", str(file))
     assert code == 0
     assert json.loads(out.splitlines()[0])["name"] == "gpu.energy"
     (tmp_path / "run.jsonl").write_text(out)
@@ -47,7 +47,7 @@ def test_json_lines_are_read_as_the_same_recording(file, said, tmp_path):
 
 
 def test_csv_has_a_row_for_each_sample(file, said):
-    rows = [*csv.DictReader(io.StringIO(said("export", str(file), "--to", "csv")[1]))]
+    rows = [*csv.DictReader(io.StringIO(said("record", "export", str(file), "--to", "csv")[1]))]
     assert len(rows) == sum(len(column.times) for column in load(file).columns)
     assert rows[0]["gpu"] == "0"
     assert rows[0]["time"] == "2026-11-20T10:00:05.123456789Z"
@@ -56,7 +56,7 @@ def test_csv_has_a_row_for_each_sample(file, said):
 def test_a_dimension_named_as_a_column_of_csv_has_a_column_beside_it(said, tmp_path):
     line = {"time": "2026-11-20T10:00:05Z", "name": "kernel.events", "value": 1, "dims": {"kind": "oom_kill"}}
     (tmp_path / "run.jsonl").write_text(json.dumps(line))
-    (row,) = csv.DictReader(io.StringIO(said("export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
+    (row,) = csv.DictReader(io.StringIO(said("record", "export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
     assert (row["kind"], row["dims.kind"]) == ("gauge", "oom_kill")
 
 
@@ -65,7 +65,7 @@ def test_an_incident_with_an_impossible_time_is_listed_as_one_that_cannot_be_rea
     (tmp_path / "incidents").mkdir()
     line = b'{"event": {"at": %d, "cause": "xid"}}\n' % at
     (tmp_path / "incidents/a.chipwatch").write_bytes(gzip.compress(line))
-    code, out, _ = said("incidents", "--spool", str(tmp_path))
+    code, out, _ = said("record", "list", "--spool", str(tmp_path))
     assert (code, "it cannot be read" in out) == (0, True)
 
 
@@ -74,7 +74,7 @@ def test_no_text_of_a_recording_reaches_a_terminal_as_an_order(said, tmp_path):
     line = {"time": "2026-11-20T10:00:05Z", "name": f"a{order}", "unit": f"W{order}", "value": 1}
     (tmp_path / "run.jsonl").write_text(json.dumps({**line, "dims": {f"key{order}": f"value{order}"}}))
     for form in ("csv", "openmetrics"):
-        code, out, _ = said("export", str(tmp_path / "run.jsonl"), "--to", form)
+        code, out, _ = said("record", "export", str(tmp_path / "run.jsonl"), "--to", form)
         assert code == 0
         assert "value" in out
         assert all(line.isprintable() for line in out.split("\n")), form
@@ -84,7 +84,7 @@ def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
     dims = {"user": "=cmd()", "job": "+1+1", "note": "@x", "-host": "-a"}
     line = {"time": "2026-11-20T10:00:05Z", "name": "a.b", "value": -1.5, "dims": dims}
     (tmp_path / "run.jsonl").write_text(json.dumps(line))
-    (row,) = csv.DictReader(io.StringIO(said("export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
+    (row,) = csv.DictReader(io.StringIO(said("record", "export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
     assert (row["user"], row["job"], row["note"], row["'-host"]) == ("'=cmd()", "'+1+1", "'@x", "'-a")
     assert row["value"] == "-1.5"
 
@@ -101,7 +101,7 @@ def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(s
     (tmp_path / "run-2.chipwatch").rename(tmp_path / "run-1.chipwatch")
     (tmp_path / "run-x.chipwatch").write_bytes(b"no recording")
     files = sorted(tmp_path.glob("run*[0-9n].chipwatch")) if named == "*" else [tmp_path / named]
-    code, out, error = said("export", *map(str, files))
+    code, out, error = said("record", "export", *map(str, files))
     times = [json.loads(line)["time"] for line in out.splitlines()]
     assert (code, error, len({*times}), times) == (0, "", 9, sorted(times))
 
@@ -111,7 +111,7 @@ def test_files_of_two_runs_are_not_exported_as_one(file, said, tmp_path):
     for at, points in ticks(2):
         other.add(points, at)
     other.close()
-    code, _, error = said("export", str(file), str(other.path))
+    code, _, error = said("record", "export", str(file), str(other.path))
     assert (code, "these are recordings of different runs; name one" in error) == (1, True)
 
 
@@ -119,7 +119,9 @@ def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     families = {
         family.name: family
-        for family in parser.text_string_to_metric_families(said("export", str(file), "--to", "openmetrics")[1])
+        for family in parser.text_string_to_metric_families(
+            said("record", "export", str(file), "--to", "openmetrics")[1]
+        )
     }
     assert {name: family.type for name, family in families.items()} == {"gpu_energy": "counter", "gpu_power": "gauge"}
     assert len(families["gpu_energy"].samples) == 10
@@ -128,15 +130,15 @@ def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
 def test_parquet_without_a_library_is_a_clear_sentence(file, said, tmp_path, monkeypatch):
     for name in ("pyarrow", "polars"):
         monkeypatch.setitem(sys.modules, name, None)
-    code, _, error = said("export", str(file), "--to", "parquet", "-o", str(tmp_path / "a.parquet"))
-    assert (code, error) == (1, "chipwatch: export: --to parquet needs pyarrow or polars: pip install pyarrow\n")
-    code, _, error = said("export", str(file), "--to", "parquet")
-    assert (code, error) == (2, "chipwatch: export: --to parquet needs a file: -o run.parquet\n")
+    code, _, error = said("record", "export", str(file), "--to", "parquet", "-o", str(tmp_path / "a.parquet"))
+    assert (code, error) == (1, "chipwatch: record export: --to parquet needs pyarrow or polars: pip install pyarrow\n")
+    code, _, error = said("record", "export", str(file), "--to", "parquet")
+    assert (code, error) == (2, "chipwatch: record export: --to parquet needs a file: -o run.parquet\n")
 
 
 def test_an_export_replaces_no_file(file, said, tmp_path):
     (tmp_path / "a.csv").write_text("mine")
-    code, _, error = said("export", str(file), "--to", "csv", "-o", str(tmp_path / "a.csv"))
+    code, _, error = said("record", "export", str(file), "--to", "csv", "-o", str(tmp_path / "a.csv"))
     assert code == 1
     assert "a.csv: File exists" in error
 
@@ -147,15 +149,15 @@ def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
         ring.add(points, at)
     path = ring.seal(Event(at, "xid", "gpu 6 had Xid 79", {"job": "41337"}), at)
     ring.close()
-    assert said("incidents", "--spool", str(tmp_path))[:2] == (
+    assert said("record", "list", "--spool", str(tmp_path))[:2] == (
         0,
         f"2026-11-20 10:00:07Z  xid       job 41337  gpu 6 had Xid 79  {path}\n",
     )
     path.write_bytes(b"not gzip")
-    assert "it cannot be read" in said("incidents", "--spool", str(tmp_path))[1]
+    assert "it cannot be read" in said("record", "list", "--spool", str(tmp_path))[1]
     (tmp_path / "new").mkdir()
-    assert said("incidents", "--spool", str(tmp_path / "new"))[1].endswith("new/incidents\n")
-    assert "that folder is not there, so set --spool" in said("incidents", "--spool", str(tmp_path / "none"))[1]
+    assert said("record", "list", "--spool", str(tmp_path / "new"))[1].endswith("new/incidents\n")
+    assert "that folder is not there, so set --spool" in said("record", "list", "--spool", str(tmp_path / "none"))[1]
 
 
 @pytest.mark.parametrize(

@@ -592,7 +592,7 @@ SIGNALLED = """if True:
 """
 
 
-@pytest.mark.parametrize("place", ["defer", "_open_standard_streams", "code_of_failure", "parse", "_list"])
+@pytest.mark.parametrize("place", ["defer", "open_standard_streams", "code_of_failure", "parse", "metrics"])
 def test_ctrl_c_ends_a_command_that_starts_without_a_traceback(agent, place):
     words = [sys.executable, "-c", SIGNALLED, place, str(int(signal.SIGINT)), "list"]
     done = subprocess.run(words, env=agent.env(), capture_output=True, text=True, timeout=LONG, check=False)

@@ -234,5 +234,5 @@ def test_agents_are_asked_by_ssh_and_keep_answering(tmp_path, monkeypatch):
     said = "ssh: connect to host 10.0.0.7 port 2222: refused, password=..."
     assert nodes["bad"].error == f"ssh ended with 1; it is started again later (it said: {said})"
     words = next(words for line in log.read_text().splitlines() if "bad" not in (words := json.loads(line)["words"]))
-    assert words[-5:] == ["-p", "2222", "--", "ada@n1", "'/opt/chip watch' fleet --json --every 0.3"]
+    assert words[-5:] == ["-p", "2222", "--", "ada@n1", "'/opt/chip watch' top --json --every 0.3"]
     assert "BatchMode=yes" in words

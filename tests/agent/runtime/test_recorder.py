@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chipwatch.commands.recordings import listing
+from chipwatch.commands.recordings import listed
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
@@ -61,7 +61,7 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
         ("why", "job 7: nothing slows it"),
     ]  # fmt: skip
     assert [incident.cause for incident in pipeline.incidents] == ["xid"], "a slow job is no incident"
-    line = listing(SimpleNamespace(spool=str(tmp_path), config=None))
+    line = listed(tmp_path / "incidents")
     assert "gpu 0 had Xid 79; job 8: its GPUs wait for files" in line
 
 

@@ -36,7 +36,7 @@ variable "dimensions" {
 
   validation {
     condition     = length(setsubtract(var.dimensions, ["neuron_runtime_tag"])) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
+    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch run --help`."
   }
 }
 

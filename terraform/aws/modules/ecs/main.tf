@@ -64,7 +64,7 @@ locals {
       privileged             = false
 
       healthCheck = {
-        command     = ["CMD", "/app/bin/agent", "health"]
+        command     = ["CMD", "/app/bin/agent", "status", "--health"]
         interval    = 30
         timeout     = 5
         retries     = 3

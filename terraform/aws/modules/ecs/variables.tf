@@ -236,7 +236,7 @@ variable "daemon_dimensions" {
 
   validation {
     condition     = length(var.daemon_dimensions) > 0 && length(distinct(var.daemon_dimensions)) == length(var.daemon_dimensions) && length(setsubtract(var.daemon_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "daemon_dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
+    error_message = "daemon_dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch run --help`."
   }
 }
 
@@ -248,7 +248,7 @@ variable "sidecar_dimensions" {
 
   validation {
     condition     = length(var.sidecar_dimensions) > 0 && length(distinct(var.sidecar_dimensions)) == length(var.sidecar_dimensions) && length(setsubtract(var.sidecar_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, each once, as in [\"ecs_task_family\", \"ecs_task\"]. The words are those of `chipwatch help run`."
+    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, each once, as in [\"ecs_task_family\", \"ecs_task\"]. The words are those of `chipwatch run --help`."
   }
 }
 
@@ -300,7 +300,7 @@ variable "environment" {
 
   validation {
     condition     = alltrue([for name in keys(var.environment) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|RECORDER|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
-    error_message = "environment: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
+    error_message = "environment: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch run --help`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
   }
 
   validation {
@@ -327,7 +327,7 @@ variable "secrets" {
 
   validation {
     condition     = alltrue([for name in keys(var.secrets) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|RECORDER|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
-    error_message = "secrets: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
+    error_message = "secrets: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch run --help`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
   }
 }
 

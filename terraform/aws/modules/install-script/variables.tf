@@ -54,7 +54,7 @@ variable "agent" {
 
   validation {
     condition     = length(var.agent.dimensions) > 0 && length(distinct(var.agent.dimensions)) == length(var.agent.dimensions) && length(setsubtract(var.agent.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "agent: dimensions are at least one word of the agent's common_dims, each once, as in [\"instance_id\"]. The words are those of `chipwatch help run`."
+    error_message = "agent: dimensions are at least one word of the agent's common_dims, each once, as in [\"instance_id\"]. The words are those of `chipwatch run --help`."
   }
 
   validation {

@@ -43,7 +43,7 @@ variable "agent" {
 
   validation {
     condition     = length(distinct(var.agent.common_dims)) == length(var.agent.common_dims) && length(setsubtract(var.agent.common_dims, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "agent: common_dims are words of `chipwatch help run`, each once, as in [\"hostname\", \"instance_type\"]."
+    error_message = "agent: common_dims are words of `chipwatch run --help`, each once, as in [\"hostname\", \"instance_type\"]."
   }
 
   validation {

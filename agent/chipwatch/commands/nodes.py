@@ -1,4 +1,4 @@
-"""`chipwatch fleet`: prints a line for each node, once, as a table, JSON or CSV; without HOST for this machine."""
+"""`chipwatch top HOST...`: a full screen of many machines, or a line for each, once, as a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.commands import health
+from chipwatch.commands.configured import configured
+from chipwatch.commands.output import OK, show
+from chipwatch.commands.screen import options
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.contract.table import TableColumn, csv_line, table
+from chipwatch.fleet import program
 from chipwatch.fleet.hosts import addresses
 from chipwatch.fleet.node import FleetNode, of_agent
 from chipwatch.fleet.poll import Access, Poller, complete
-from chipwatch.fleet.program import run
 from chipwatch.fleet.screen import COLUMNS, chosen, summary
 from chipwatch.fleet.store import PromStore
 from chipwatch.status.socket import NoAgent, ask
@@ -43,8 +46,8 @@ def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: N
     return Poller(addresses(given.hosts, by_ssh=hasattr(given, "ssh")), access, interval or INTERVAL, wake)
 
 
-def printed(given: SimpleNamespace) -> Iterator[str]:
-    """Yield what to print; raise ConfigError, and CommandError where a node is silent or none is as asked for."""
+def print_nodes(given: SimpleNamespace) -> int:
+    """Print a line for each node; raise ConfigError, and CommandError if a node is silent or none is as asked for."""
     every = getattr(given, "every", None)
     if given.hosts or hasattr(given, "prometheus"):
         asked = source(given, every)
@@ -62,14 +65,15 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
         every = None
     else:
         nodes = [_here(given)]
-    yield _text(given, nodes, compact=every is not None)
+    show(_text(given, nodes, compact=every is not None))
     while every is not None:
         time.sleep(max(every, 0.1))
-        yield _text(given, [_here(given)], compact=True)
+        show(_text(given, [_here(given)], compact=True))
     if silent := sum(node.word == "silent" for node in nodes):
         raise CommandError(f"{silent} of {len(nodes)} nodes {'is' if silent == 1 else 'are'} silent")
     if not any(chosen(node, given) for node in nodes):
         raise CommandError("no node has what was asked for")
+    return OK
 
 
 def _here(given: SimpleNamespace) -> FleetNode:
@@ -109,7 +113,8 @@ def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
         yield csv_line(" ".join(value) if isinstance(value, list) else value for value in row.values())
 
 
-def top(given: SimpleNamespace, options: Any) -> int:
+def screen(given: SimpleNamespace) -> int:
     """Show the nodes on a full screen; return the exit code."""
-    interval = options.interval if hasattr(given, "interval") else None
-    return run(lambda wake: source(given, interval, wake), options, given, os.environ)
+    config = configured(given)
+    interval = config.interval if hasattr(given, "interval") else None
+    return program.run(lambda wake: source(given, interval, wake), options(given, config, []), given, os.environ)

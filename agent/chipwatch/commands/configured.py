@@ -1,0 +1,41 @@
+"""Reads the configuration of a command that takes its options."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from chipwatch.commands.command_line import flags
+from chipwatch.config.load import load
+from chipwatch.logs import formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chipwatch.config.options import Config
+
+
+def reader(given: SimpleNamespace) -> Callable[..., Config]:
+    """Return the function that reads the configuration; it takes what `load` takes."""
+    wraps = bool(given.wrapped) or given.command == "record"
+    return partial(load, getattr(given, "config", None), flags(given), wraps=wraps)
+
+
+def configured(given: SimpleNamespace) -> Config:
+    """Return the configuration, and log in its form; raise ConfigError."""
+    _ignore_timers()
+    formats.to_stderr("warning")
+    config = reader(given)()
+    formats.to_stderr(config.log_level or "warning", config.log_format)
+    return config
+
+
+def _ignore_timers() -> None:
+    """Let timers that a plugin sets end nobody; a program that the agent starts has the system's behaviour again."""
+    for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # Python's exit restores SIG_DFL

@@ -1,0 +1,67 @@
+"""Prints the text of a command on standard output, and a line on standard error; the only module that prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import Final, TextIO
+
+from chipwatch.contract.errors import os_text
+from chipwatch.contract.redaction import one_line
+
+OK: Final = 0
+FAILED: Final = 1
+
+
+class NotPrinted(Exception):
+    """Standard output cannot be written; the message says why, and is empty if the reader has closed it."""
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null for each closed standard stream, else one of our files gets its number and its output."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def close_standard_error() -> None:
+    """Write out what standard error holds, before the exit."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _redirect_to_null(sys.stderr)
+
+
+def _redirect_to_null(stream: TextIO) -> None:
+    """Redirect a broken stream to /dev/null, else the interpreter prints an error when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def show(text: str) -> int:
+    """Print on standard output if it exists, and return OK; raise NotPrinted."""
+    try:
+        print(text, flush=sys.stdout is not None)
+    except OSError as problem:
+        _redirect_to_null(sys.stdout)
+        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [os_text(problem)])) from problem
+    return OK
+
+
+def report(problem: Exception | str, code: int) -> int:
+    """Print a problem as one line on standard error; return `code`."""
+    tell(f"chipwatch: {one_line(str(problem))}")
+    return code
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, if it exists."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr)

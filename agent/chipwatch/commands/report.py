@@ -1,0 +1,13 @@
+"""`chipwatch report`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from chipwatch.commands.output import show
+from chipwatch.report.page.build import write
+
+
+def main(given: SimpleNamespace) -> int:
+    """Write the page; raise CommandError."""
+    return show(write(given.files, given.output, given.price, given.grid))
