@@ -13,7 +13,7 @@ from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.node import EITHER, FREE, NOT_KNOWN, FleetNode, totals
 from chipwatch.top.draw import Line
 from chipwatch.top.screen import GUIDES, Look, add_table, framed
-from chipwatch.top.table import Column, figures, fitting
+from chipwatch.top.table import Column, figures, fitting, has
 from chipwatch.top.view import Drawn
 
 ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degraded": "warn", "fit": "good"}
@@ -95,11 +95,6 @@ def _round(number: float) -> str:
     return f"{round(number, 1):g}"
 
 
-def matches(word: str, node: FleetNode) -> bool:
-    """Return whether `word` is in a text of the node's row."""
-    return not word or word.lower() in " ".join((node.node, node.word, *node.jobs, *node.users, note(node)[0])).lower()
-
-
 def compose(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
 ) -> list[Line]:
@@ -119,7 +114,7 @@ def _lines(
     if len(parts) == 2 and sum(map(len, parts)) + 3 <= width:
         lines = [*head, [("   ".join(parts), "label")]]
     lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
-    shown = [node for node in nodes if matches(view.filter, node)]
+    shown = [node for node in nodes if has(view.filter, (node.node, node.word, *node.jobs, *node.users, note(node)[0]))]
     view.page = max(1, height - 6)
     add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
     return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]

@@ -141,13 +141,13 @@ class Recorded:
             yield at, present
 
 
-def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: int | None = None) -> Recorded:
+def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
     """
     Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording.
 
     `more`: the later files of the same run. Each file may have `most_points`; see MOST_POINTS.
     """
-    reader = _Reader(path, most_series, most_points)
+    reader = _Reader(path, most_points)
     try:
         for part in (path, *more):
             reader.read(part)
@@ -209,9 +209,9 @@ def tail_of(path: Path) -> Path:
 class _Reader:
     """Collects lines into columns."""
 
-    def __init__(self, path: Path, most_series: int, most_points: int | None) -> None:
+    def __init__(self, path: Path, most_points: int | None) -> None:
         self.recorded = Recorded(path)
-        self._most_series, self._given, self._most_points = most_series, most_points, 0
+        self._given, self._most_points = most_points, 0
         self._left = 0
         """Points that the file that is read may still count as."""
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
@@ -278,8 +278,8 @@ class _Reader:
     def _series(self, series: Series) -> RecordedSeries:
         dims = Dimensions(series.dims)
         if (column := self._columns.get((series.name, dims))) is None:
-            if len(self._columns) >= self._most_series:
-                raise NotARecording(f"{self.recorded.path}: more than {self._most_series:,} series; it is not read")
+            if len(self._columns) >= MOST_SERIES:
+                raise NotARecording(f"{self.recorded.path}: more than {MOST_SERIES:,} series; it is not read")
             self._spend(_weight(series.dims, series.name, series.unit))
             metric = Metric(series.name, series.kind, series.unit, "")
             column = self._columns[series.name, dims] = RecordedSeries(metric, dims)

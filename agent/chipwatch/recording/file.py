@@ -28,9 +28,9 @@ LARGE: Final = 1000.0
 class RecordFile:
     """A recording that grows; used by one thread."""
 
-    def __init__(self, path: Path, header: Header, most_points: int = MOST_POINTS) -> None:
+    def __init__(self, path: Path, header: Header) -> None:
         """Make the file; one that is there gets a number if it is a recording. Raise NotARecording or OSError."""
-        self.path, self._header, self._most_points = path, header, most_points
+        self.path, self._header = path, header
         self._journal: Journal | None = None
         self._points = self._last = 0
         """Points of the file, and the time of the last tick (ns since the epoch)."""
@@ -74,7 +74,7 @@ class RecordFile:
         self._take_in(journal.path)
         self._points += journal.points
         self._series.update(journal.series())
-        if self._points + NEW * len(self._series) >= self._most_points or len(self._series) >= MOST_SERIES // 2:
+        if self._points + NEW * len(self._series) >= MOST_POINTS or len(self._series) >= MOST_SERIES // 2:
             self._begin()
 
     def _take_in(self, journal: Path) -> None:

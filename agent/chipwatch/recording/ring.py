@@ -54,9 +54,9 @@ class _Ended(NamedTuple):
 class Ring:
     """Journals of the last `keep` seconds in a folder that this agent has for itself. Used by one thread."""
 
-    def __init__(self, state: Path, keep: float, header: Header, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, state: Path, keep: float, header: Header) -> None:
         """Lock a folder below the state folder, and seal what killed agents left in it and beside it; raise OSError."""
-        self._keep, self._header, self._most_bytes = int(keep * 1e9), header, most_bytes
+        self._keep, self._header = int(keep * 1e9), header
         self.incidents = state / INCIDENTS
         (self._folder, self._lock), *others = _unlocked(state)
         self._full: deque[_Ended] = deque()
@@ -85,7 +85,7 @@ class Ring:
         journal = self._journal
         if journal and (
             journal.is_full
-            or journal.size - journal.table >= self._most_bytes // (PARTS + 3)
+            or journal.size - journal.table >= MOST_BYTES // (PARTS + 3)
             or at < journal.last - STEP
             or journal.is_old(at, min(MINUTE, self._keep // PARTS))
         ):
@@ -102,7 +102,7 @@ class Ring:
         journal.add(points, at)
         self.is_short |= journal.is_short
         while self._full and (
-            sum(full.size for full in self._full) + journal.size > self._most_bytes
+            sum(full.size for full in self._full) + journal.size > MOST_BYTES
             or sum(full.points for full in self._full) + journal.points > MOST_POINTS
             or (not is_open and self._full[0].last < at - self._keep)
         ):

@@ -8,7 +8,7 @@ from typing import Final
 from chipwatch.report.devices import FAMILIES
 from chipwatch.top.draw import figure, level, scaled
 from chipwatch.top.machine import Accelerator
-from chipwatch.top.table import LEAST, Column, cells_of, figures, fitting
+from chipwatch.top.table import LEAST, Column, cells_of, figures, fitting, has
 
 FULL: Final = 100
 """Columns from which all of an accelerator is shown."""
@@ -93,5 +93,4 @@ def _dimmed(column: Column) -> Callable[[Accelerator], tuple[str, str]]:
 def matches(word: str, device: Accelerator) -> bool:
     """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
     processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes)
-    texts = (device.label, device.model, device.state[0], device.job, device.user, *processes)
-    return not word or any(word.lower() in text.lower() for text in texts)
+    return has(word, (device.label, device.model, device.state[0], device.job, device.user, *processes))

@@ -18,7 +18,7 @@ from chipwatch.top.draw import Line, clock, fit, flow, rule, scaled, shown, side
 from chipwatch.top.graphs import graphs
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import HERE, SIGNALS, details
-from chipwatch.top.table import Column, figures, fitting, ordered, table, title_at
+from chipwatch.top.table import Column, figures, fitting, has, ordered, table, title_at
 from chipwatch.top.view import Drawn, View
 
 SMALLEST: Final = (40, 10)
@@ -164,9 +164,9 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
 def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
     """Return the processes that the filter leaves."""
     models = {device.key: device.model for device in machine.devices}
-    word = view.filter.lower()
-    return [each for each in machine.processes if not word or word in " ".join((label(each.device),
-            models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)).lower()]  # fmt: skip
+    texts = ((label(each.device), models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)
+             for each in machine.processes)  # fmt: skip
+    return [each for each, row in zip(machine.processes, texts, strict=True) if has(view.filter, row)]
 
 
 def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from chipwatch.top.draw import WHOLE, Line, bar, figure, fit, load, padded, width_of
@@ -108,6 +108,11 @@ def table(
             line.append((text if column.rest else padded(text, column.width, left=column.left), role))
             line.append((" " * GAP, ""))
         yield [(text, "cursor") for text, _ in fit(line, width)] if place == mark else line
+
+
+def has(word: str, texts: Iterable[str]) -> bool:
+    """Return whether the word of a filter is in one of the texts of a row, in capitals or not."""
+    return any(word.lower() in text.lower() for text in texts)
 
 
 def title_at(columns: Sequence[Column], width: int, x: int) -> str:

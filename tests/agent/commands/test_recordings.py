@@ -90,8 +90,9 @@ def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
 
 
 @pytest.mark.parametrize("named", ["run.chipwatch", "run-1.chipwatch", "*"])
-def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(said, tmp_path, named):
-    made = RecordFile(tmp_path / "run.chipwatch", header, most_points=1)
+def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(said, tmp_path, named, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.MOST_POINTS", 1)
+    made = RecordFile(tmp_path / "run.chipwatch", header)
     for number, (at, points) in enumerate(ticks(9)):
         made.add(points, at)
         if number % 3 == 2:

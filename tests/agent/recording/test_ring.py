@@ -92,8 +92,9 @@ def test_two_agents_of_one_state_folder_have_a_ring_each(tmp_path):
         ring.close()
 
 
-def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path):
-    ring = Ring(tmp_path, 86_400.0, header, most_bytes=20_000)
+def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.ring.MOST_BYTES", 20_000)
+    ring = Ring(tmp_path, 86_400.0, header)
     most = 0
     for n in range(0, 14 * 86_400, 300):
         ring.add(*tick(n, gpus=20))
@@ -224,7 +225,8 @@ def test_series_that_come_and_go_leave_an_incident_that_can_be_read(ring, monkey
     for n in range(30):
         ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
     path = ring.seal(Event(AT, "xid", "x"), AT)
-    assert load(path, most_series=50).ended == AT + 29 * S
+    monkeypatch.setattr("chipwatch.recording.columns.MOST_SERIES", 50)
+    assert load(path).ended == AT + 29 * S
 
 
 def test_an_incident_is_whole_where_another_agent_seals_the_same(tmp_path):
@@ -419,7 +421,8 @@ def test_a_file_of_another_kind_is_not_replaced(tmp_path):
 
 def test_a_file_gets_a_number_once_it_is_large(tmp_path, monkeypatch):
     end_after(5, monkeypatch)
-    file = RecordFile(tmp_path / "run.chipwatch", header, most_points=1)
+    monkeypatch.setattr("chipwatch.recording.file.MOST_POINTS", 1)
+    file = RecordFile(tmp_path / "run.chipwatch", header)
     for n in range(12):
         file.add(*tick(n))
     file.close()
@@ -429,10 +432,11 @@ def test_a_file_gets_a_number_once_it_is_large(tmp_path, monkeypatch):
 
 
 def test_the_files_of_a_run_are_one_recording_in_whatever_order_and_an_earlier_run_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.MOST_POINTS", 1)
     end_after(5, monkeypatch)
     for started in (AT - S, AT):
         path = tmp_path / "run.chipwatch"
-        file = RecordFile(path, lambda started=started: header() | {"started": started}, most_points=1)
+        file = RecordFile(path, lambda started=started: header() | {"started": started})
         for n in range(12):
             file.add(*tick(n))
         file.close()
@@ -479,7 +483,8 @@ def test_series_that_come_and_go_leave_files_that_can_be_read(tmp_path, monkeypa
     for n in range(30):
         file.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
     file.close()
-    columns = [load(path, most_series=50).columns for path in tmp_path.iterdir() if path.suffix == ".chipwatch"]
+    monkeypatch.setattr("chipwatch.recording.columns.MOST_SERIES", 50)
+    columns = [load(path).columns for path in tmp_path.iterdir() if path.suffix == ".chipwatch"]
     assert sum(map(len, columns)) == 300
 
 
