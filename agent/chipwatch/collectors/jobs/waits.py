@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import ProcessUse
-from chipwatch.host.cgroup import cpu_list
+from chipwatch.host.cgroup import cpu_list, field
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import link, read, tcp_sockets
@@ -30,7 +30,6 @@ RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
 """Functions of Linux in which a thread waits for data of one socket: net/core/sock.c, since Linux 4.9 and before."""
 POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select|ep_poll|do_epoll_wait)\b")
 """Functions in which it waits for several files: fs/select.c, fs/eventpoll.c."""
-AFFINITY: Final = re.compile(rb"^Cpus_allowed_list:\s+(\S+)", re.MULTILINE)
 REFRESH: Final = 60.0
 """Seconds for which the affinity of a process counts."""
 SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
@@ -53,8 +52,8 @@ class _Wait(NamedTuple):
     """The main thread of a process that waits for data of some socket."""
 
     began: float
-    sockets: frozenset[int]
-    """Inodes of the sockets of which one is awaited."""
+    sockets: frozenset[str]
+    """The sockets of which one is awaited, as /proc/PID/fd links to them."""
     switches: int
 
 
@@ -78,7 +77,7 @@ class Waits:
         """Return the usage of `pids` at `now` (s); children that are among `others` do not count as theirs."""
         before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
         self._before, self._moment = {}, now
-        tables: dict[str, set[int]] = {}
+        tables: dict[str, set[str]] = {}
         uses, bound, self._bound = {}, self._bound, {}
         for pid in sorted(pids)[:MAX_PROCESSES]:
             if stat := self._stat(pid):
@@ -102,9 +101,8 @@ class Waits:
     ) -> frozenset[int]:
         """Return the CPUs on which a process may run, as of the last minute; none if that is unknown."""
         if key not in bound or now - bound[key][0] > REFRESH:
-            words = AFFINITY.search(read(f"{self._proc}/{key[0]}/status"))
-            cpus = frozenset(cpu_list(words[1].decode("ascii", "replace"))) if words else frozenset[int]()
-            self._bound[key] = now, cpus
+            status = read(f"{self._proc}/{key[0]}/status").decode(errors="replace")
+            self._bound[key] = now, frozenset(cpu_list(field(status, "Cpus_allowed_list:")))
         else:
             self._bound[key] = bound[key]
         return self._bound[key][1]
@@ -122,30 +120,30 @@ class Waits:
         words = [word for one in threads for word in read(f"{self._proc}/{pid}/task/{one}/children").split()]
         return [int(word) for word in words if int(word) not in others][:MAX_CHILDREN]
 
-    def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[int]]) -> _Wait | None:
+    def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[str]]) -> _Wait | None:
         """Return the sockets for which the main thread of a process waits; None without one, or if unknown."""
         where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
-        sockets: set[int] = set()
+        sockets: set[str] = set()
         if RECEIVES.match(where):
             words = read(f"{self._proc}/{pid}/syscall").split()
             if len(words) > 1:
                 awaited = f"{self._proc}/{pid}/fd/{int(words[1], 16) & 0xFFFFFFFF}"
-                sockets = {_inode(link(awaited))} & self._established(pid, tables)
+                sockets = {link(awaited)} & self._established(pid, tables)
         elif POLLS.match(where):
             if "diag" not in tables:
-                tables["diag"] = self._unanswered(seconds)
+                tables["diag"] = {f"socket:[{inode}]" for inode in self._unanswered(seconds)}
             if tables["diag"]:
-                sockets = {_inode(target) for _, target in open_files(self._proc, pid)} & tables["diag"]
-        sockets.discard(0)  # other files, and connections that nobody has accepted
+                sockets = {target for _, target in open_files(self._proc, pid)} & tables["diag"]
+        sockets.discard("socket:[0]")  # of connections that nobody has accepted
         switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
         return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
 
-    def _established(self, pid: int, tables: dict[str, set[int]]) -> set[int]:
+    def _established(self, pid: int, tables: dict[str, set[str]]) -> set[str]:
         """Return the sockets of the process's network that are connected and have nothing to read."""
         network = link(f"{self._proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = {
-                int(fields[9])
+                f"socket:[{int(fields[9])}]"
                 for _, fields in tcp_sockets(f"{self._proc}/{pid}/net")
                 if int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000")
             }
@@ -163,12 +161,6 @@ def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:
     if before is None or now is None or before.began != now.began or not before.sockets & now.sockets:
         return False
     return now.switches - before.switches <= WAKES * seconds
-
-
-def _inode(target: str) -> int:
-    """Return the inode of a socket by the target of its link in /proc/PID/fd, else 0."""
-    number = target.removeprefix("socket:[").removesuffix("]")
-    return int(number) if number.isdecimal() and target.startswith("socket:[") else 0
 
 
 FAMILIES: Final = (2, 10)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from chipwatch.collectors.nvidia.query import UNSUPPORTED, NvmlQuery, Rows
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host import nvml
+from chipwatch.host.cgroup import field
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
-from chipwatch.host.procfs import link
+from chipwatch.host.procfs import link, read
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.device import Part
@@ -32,6 +33,8 @@ SAMPLE: Final = Struct("I4xQI12x")
 """nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
+MAX_STATUS: Final = 1 << 20
+"""Bytes of /proc/PID/status, which lists all groups."""
 MOST_PID: Final = 1 << 22
 """PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
 TREE, ALL = "tree", "all"
@@ -169,11 +172,8 @@ class Tree:
 
     def _numbers(self, pid: int | str) -> list[int]:
         """Return the pids of a process in each PID namespace, from that of /proc inwards."""
-        try:
-            status = (self._proc / str(pid) / "status").read_bytes()
-            return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
-        except (OSError, ValueError):
-            return []
+        status = read(self._proc / str(pid) / "status", MAX_STATUS).decode(errors="replace")
+        return [int(word) for word in field(status, "NSpid:").split()]
 
 
 def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
@@ -186,17 +186,11 @@ def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
-    known, servers = part.lists.servers, {}
+    before, servers = part.lists.servers, {}
     for pid, memory in running.items():
-        is_server = servers[pid] = known[pid] if pid in known else _is_server(proc, pid)
-        if not is_server:
+        if pid not in before:  # the kernel has the first 15 characters of its name
+            before[pid] = read(f"{proc}/{pid}/comm").startswith(b"nvidia-cuda-mps")
+        servers[pid] = before[pid]
+        if not before[pid]:
             yield DeviceProcess(part.dims, pid, memory, shares.get(pid, 0.0) if is_known else None)
     part.lists.servers = servers
-
-
-def _is_server(proc: Path, pid: int) -> bool:
-    """Return whether a process is a server of MPS; the kernel has the first 15 characters of its name."""
-    try:
-        return (proc / f"{pid}/comm").read_bytes().startswith(b"nvidia-cuda-mps")
-    except OSError:
-        return False

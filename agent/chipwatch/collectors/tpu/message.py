@@ -50,25 +50,12 @@ def encode(name: str) -> bytes:
 def decode(data: bytes) -> Values:
     """Return the values in a MetricResponse by the number of the device; raise ValueError if it is malformed."""
     values: Values = {}
-    for metrics in messages(data, 1):  # TPUMetric
-        for metric in messages(metrics, 3):
-            index, value = _index(metric), _gauge(metric)
-            if index is None or value is None or index in values:
-                raise ValueError("the answer does not have exactly one value for each device")
-            values[index] = value
+    for labels, metric in _labelled(data):
+        index, value = next((int(text) for text in labels.values() if is_number(text)), None), _gauge(metric)
+        if index is None or value is None or index in values:
+            raise ValueError("the answer does not have exactly one value for each device")
+        values[index] = value
     return values
-
-
-def _index(metric: bytes) -> int | None:
-    """Return Metric.attribute.value, an int or, in newer runtimes, a string of digits."""
-    for attribute in messages(metric, 1):
-        for value in messages(attribute, 2):
-            for number, content in fields(value):
-                if number == 3 and isinstance(content, int) and content < 1 << 31:
-                    return content
-                if number == 1 and isinstance(content, bytes) and content.isdigit() and len(content) < 10:
-                    return int(content)
-    return None
 
 
 def _gauge(metric: bytes, kind: int = 3) -> float | None:
@@ -168,4 +155,4 @@ def _distribution(data: bytes) -> Distribution:
 
 def is_number(text: str) -> bool:
     """Return whether it is the number of a device."""
-    return text.isascii() and text.isdigit() and len(text) < 10
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 31

@@ -81,32 +81,27 @@ def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
     sources = {item.owner.key: item for item in reversed(given or others)}
     if not given:
         sources |= {key: Allocation("", owner, PROCESS) for key, owner in owners.items() if key not in sources}
-    parts = _parts(sources, present, has_worked=has_worked)
+    parts, basis = _parts(sources, present, has_worked=has_worked)
     by_job = {}
     for key, source in sources.items():
-        mine, work = present.get(key, []), parts.of.get(key)
+        mine, work = present.get(key, []), parts.get(key)
         starts = (owner.since for owner in (source.owner, *(use.owners[each.pid] for each in mine)))
         age = use.at - min((since for since in starts if since is not None), default=use.at)
         memory = [each.memory for each in mine if each.memory is not None]
         by_job[key] = Held(
             owners.get(key, source.owner), source.source,
             Holding(use.moment - max(0, age), bool(mine), not mine and has_strangers, work=work),
-            sum(memory) if memory else None, 1 / len(sources) if work is None else work, parts.basis,
+            sum(memory) if memory else None, 1 / len(sources) if work is None else work, basis,
         )  # fmt: skip
     return by_job
 
 
-class Parts(NamedTuple):
-    """The part of each job in the work of a device that they share, and how it is known."""
-
-    of: Mapping[Key, float] = {}
-    basis: str = ""
-
-
-def _parts(jobs: Collection[Key], present: Mapping[Key, Sequence[DeviceProcess]], *, has_worked: bool) -> Parts:
-    """Return the parts of jobs; none where a job is alone, or where nothing tells them."""
+def _parts(
+    jobs: Collection[Key], present: Mapping[Key, Sequence[DeviceProcess]], *, has_worked: bool
+) -> tuple[Mapping[Key, float], str]:
+    """Return the part of each job in the work of a device, none where a job is alone, and how the parts are known."""
     if len(jobs) < 2:
-        return Parts()
+        return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
         works = {
             key: [work for each in present[key] if (work := getattr(each, basis)) is not None]
@@ -116,10 +111,10 @@ def _parts(jobs: Collection[Key], present: Mapping[Key, Sequence[DeviceProcess]]
             sums = {key: sum(work for work in works.get(key, ()) if work > 0) for key in jobs}
             total = sum(sums.values())
             if 0 < total < inf:
-                return Parts({key: work / total for key, work in sums.items()}, basis)
+                return {key: work / total for key, work in sums.items()}, basis
             if not has_worked:
-                return Parts(basis=basis)
-    return Parts(basis=EQUAL)
+                return {}, basis
+    return {}, EQUAL
 
 
 def _is_stale(allocation: Allocation, owners: Mapping[Key, Owner]) -> bool:
