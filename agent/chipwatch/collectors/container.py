@@ -17,8 +17,8 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
-from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
-from chipwatch.host.procfs import boot_time, close_all
+from chipwatch.host.process_tree import epoch, parse_stat
+from chipwatch.host.procfs import close_all
 
 # fmt: off
 CPU_UTILIZATION = gauge(
@@ -187,9 +187,7 @@ class ContainerCollector(Collector):
         first = cgroup.find(proc, sys, 1).places
         if not all(name in first and place.chain[0] in first[name].chain for name, place in container.places.items()):
             return None
-        boot = boot_time(proc)
         try:
-            began = int(parse_stat((proc / "1/stat").read_bytes()).began)
+            return epoch(proc, parse_stat((proc / "1/stat").read_bytes()).began)
         except (OSError, ValueError):
             return None
-        return boot and boot + began * SECOND // ProcTree.second

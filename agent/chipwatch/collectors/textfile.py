@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,10 +26,6 @@ AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files wa
 UNBOUNDED: Final = ("coll_sn", "comm_hash", "comm_id", "p2p_sn", "pid", "timestamp")
 """Labels of NCCL Inspector that have a value for each process, communicator or call."""
 DIGITS: Final = re.compile("[0-9]+")
-
-
-class _Torn(Exception):
-    """The file changed while it was read."""
 
 
 class _File:
@@ -49,8 +44,7 @@ class _File:
 
     def read(self, at: int) -> list[Datapoint]:
         """Return the points, of the last whole reading if the file is being written; raise OSError."""
-        with suppress(_Torn):
-            self._read(at)
+        self._read(at)
         return [point._replace(at=at) for point in self._points]
 
     def _read(self, at: int) -> None:
@@ -68,7 +62,7 @@ class _File:
             while part := os.read(file, status.st_size + 1 - len(body)):
                 body += part
             if _stamp(os.fstat(file)) != stamp or len(body) != status.st_size:
-                raise _Torn
+                return
         finally:
             os.close(file)
         openmetrics = body.rstrip().endswith(b"# EOF")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -36,15 +36,11 @@ class OpenDevices:
         now = time.monotonic()
         if now >= self._due:
             self._due, self._seen = now + REFRESH, set()
-        files_of = self._read(self._known & listed | listed - self._seen)
-        self._known, self._seen = set(files_of), listed
-        return files_of
-
-    def _read(self, pids: Collection[int]) -> dict[int, set[str]]:
         files_of: dict[int, set[str]] = {}
-        for pid in pids:
+        for pid in self._known & listed | listed - self._seen:
             if files := {file for _, file in open_files(self._proc, pid) if self._pattern.fullmatch(file)}:
                 files_of[pid] = files
+        self._known, self._seen = set(files_of), listed
         return files_of
 
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
-from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
-from chipwatch.host.procfs import boot_time, link, read
+from chipwatch.host.process_tree import epoch, parse_stat
+from chipwatch.host.procfs import link, read
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
@@ -226,7 +226,7 @@ class Owners:
     def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> OwnedProcess | None:
         folder = self._proc / str(pid)
         try:
-            began = int(parse_stat(read(folder / "stat")).began)
+            began = parse_stat(read(folder / "stat")).began
         except ValueError:
             return None  # it has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
@@ -236,8 +236,7 @@ class Owners:
         owners = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
         user = Owner(USER, self._users.name(uid))
         owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=user)
-        boot = boot_time(self._proc)
-        owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
+        owner = owner._replace(since=epoch(self._proc, began))
         variables: Mapping[str, str] = {}
         if owner.kind in SCHEDULED:
             variables = self._environment(folder / "environ")

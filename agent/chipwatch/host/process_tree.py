@@ -140,6 +140,12 @@ def is_within(proc: Path, pid: int, first: int) -> bool | None:
     return None if parent is None else False
 
 
+def epoch(proc: Path, began: float) -> int | None:
+    """Return a start time in clock ticks after the boot as ns since the epoch; None if the boot is not known."""
+    boot = boot_time(proc)
+    return boot and boot + int(began) * SECOND // ProcTree.second
+
+
 class TreeReading(NamedTuple):
     """Sums over the tree; None if unknown."""
 
@@ -304,8 +310,7 @@ class ProcTree:
         self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
-        boot = boot_time(self._config.proc)
-        return boot and boot + int(stat.began) * SECOND // self.second
+        return epoch(self._config.proc, stat.began)
 
     def _own_pid(self) -> int:
         """Return the agent's pid as this /proc numbers it; -1 if that is not known."""
