@@ -23,26 +23,28 @@ from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import close_all, text
 from chipwatch.host.records import MAX_AGE, RecordSource
+from chipwatch.host.rows import ToolRow, tool_number
 from chipwatch.host.supervised_process import find_program, quoted
 
 VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
 COLUMNS: Final = {
-    "memory.total": ("MiB", gpu_metrics.MEMORY_TOTAL),
-    "memory.used": ("MiB", gpu_metrics.MEMORY_USED),
-    "power.draw": ("W", gpu_metrics.POWER),
-    "temperature.aip": ("C", gpu_metrics.TEMPERATURE),
-    "utilization.aip": ("%", gpu_metrics.UTILIZATION),
-    "power.max": ("W", gpu_metrics.POWER_LIMIT),
-    "ecc.errors.uncorrected.volatile.total": (None, gpu_metrics.ECC_UNCORRECTED),
-    "ecc.errors.corrected.volatile.total": (None, gpu_metrics.ECC_CORRECTED),
+    row.name: row
+    for row in (
+        ToolRow("memory.total", gpu_metrics.MEMORY_TOTAL, "mib", 1 << 20),
+        ToolRow("memory.used", gpu_metrics.MEMORY_USED, "mib", 1 << 20),
+        ToolRow("power.draw", gpu_metrics.POWER, "w"),
+        ToolRow("temperature.aip", gpu_metrics.TEMPERATURE, "c"),
+        ToolRow("utilization.aip", gpu_metrics.UTILIZATION, "%"),
+        ToolRow("power.max", gpu_metrics.POWER_LIMIT, "w"),
+        ToolRow("ecc.errors.uncorrected.volatile.total", gpu_metrics.ECC_UNCORRECTED),
+        ToolRow("ecc.errors.corrected.volatile.total", gpu_metrics.ECC_CORRECTED),
+    )
 }
-"""Column -> its unit in the output, and the metric."""
 OLDER: Final = ["index", *list(COLUMNS)[:5]]
 QUERIES: Final = ["index", *COLUMNS], [*OLDER, *list(COLUMNS)[6:]], OLDER
 """The second omits power.max, which its documentation does not list and a captured output has; the third ECC too."""
 PLACE: Final = Path("/usr/bin/hl-smi")
-CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
 Columns = list[tuple[str, str | None]]
@@ -89,11 +91,12 @@ class HlSmi(RecordSource[str, Row]):
         row: dict[Metric, float] = {}
         for (name, unit), cell in zip(columns, cells, strict=True):
             if name in COLUMNS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
-                expected, metric = COLUMNS[name]
-                try:
-                    row[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
-                except ValueError:
+                column = COLUMNS[name]
+                value = tool_number(cell if unit is None else f"{cell} {unit}", column.unit, must_have_unit=True)
+                if value is None or value < 0:
                     problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
+                else:
+                    row[column.metric] = value * column.scale
         return self._values | {index: (self._clock(), Dimensions(gpu=index), row)}
 
 
@@ -156,11 +159,3 @@ def header(cells: Sequence[str]) -> Columns:
     """Return the columns of a header such as `index, memory.used [MiB], …`, none if it is not a header."""
     columns = [(match[1].lower(), match[2]) for cell in cells if (match := HEADER.fullmatch(cell))]
     return columns if len(columns) == len(cells) and ("index", None) in columns else []
-
-
-def number(cell: str, unit: str | None, expected: str | None) -> float:
-    """Return the number in a cell; raise ValueError unless its unit, or that of its column, is `expected`."""
-    match = CELL.fullmatch(cell)
-    if not match or (match[2] or unit) != expected:
-        raise ValueError(cell)
-    return float(match[1])

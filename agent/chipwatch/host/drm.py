@@ -36,8 +36,6 @@ from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 CARD: Final = re.compile(r"card\d+")
 MOST_MEMORY: Final = 1 << 50
 """Bytes, or a larger unit of them, that no process has."""
-TOO_LARGE: Final = 2**63
-"""No true value is as large."""
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 STATUS: Final = "device/power/runtime_status"
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
@@ -161,45 +159,6 @@ C = TypeVar("C", bound=CardFiles)
 T = TypeVar("T")
 CardReadings = Mapping[Any, Readings]
 """Readings by a tool's own number of the card."""
-
-
-class ToolRow(NamedTuple):
-    """A value in the output of a maker's program."""
-
-    name: str
-    """A regular expression for the whole name of the value, in lower case."""
-    metric: Metric
-    unit: str = ""
-    """The unit that the number has, if it has one."""
-    scale: float = 1
-    """Factor of the number for the metric's unit."""
-
-
-def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readings:
-    """Return the readings in the values of one card, by name; of several rows of a metric the last one counts."""
-    readings: Readings = {}
-    for row in rows:
-        for name, cell in cells.items():
-            if re.fullmatch(row.name, name) and (value := tool_number(cell, row.unit)) is not None:
-                readings[row.metric] = value * row.scale
-    return readings
-
-
-def tool_number(value: object, unit: str = "") -> float | None:
-    """
-    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
-
-    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
-    """
-    if isinstance(value, dict):
-        given = value.get("unit")
-        has_other = unit and isinstance(given, str) and given.lower() != unit
-        return None if has_other else tool_number(value.get("value"))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if abs(value) < TOO_LARGE else None
-    if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
-        return None
-    return tool_number(float(found[1])) if found[2] in ("", unit) else None
 
 
 class CardTool:

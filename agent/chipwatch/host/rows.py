@@ -1,19 +1,19 @@
 """
-Values that the kernel keeps as text in files: a row names a file and a metric, and one reader reads all rows.
+Values that the kernel keeps as text in files, and that makers' programs print: a row says where one is, and its metric.
 
-So a new value of a device is one more row in the table of its collector.
+One reader reads the rows of all collectors, so a new value of a device is one more row in the table of its collector.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
-from chipwatch.host.gpu_metrics import MOST
+from chipwatch.host.gpu_metrics import MOST, Readings
 from chipwatch.host.last_values import LastValues, inode
 from chipwatch.host.procfs import read_small
 
@@ -193,3 +193,45 @@ class Folders:
 def each(key: str, rows: Sequence[FileRow]) -> Find:
     """Return a function that takes each folder; its name is the dimension `key`."""
     return lambda folders: [Folder(folder, Dimensions({key: folder.name}), rows) for folder in folders]
+
+
+class ToolRow(NamedTuple):
+    """A value in the output of a maker's program."""
+
+    name: str
+    """A regular expression for the whole name of the value, in lower case."""
+    metric: Metric
+    unit: str = ""
+    """The unit that the number has, if it has one."""
+    scale: float = 1
+    """Factor of the number for the metric's unit."""
+
+
+def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readings:
+    """Return the readings in the values of one card, by name; of several rows of a metric the last one counts."""
+    readings: Readings = {}
+    for row in rows:
+        for name, cell in cells.items():
+            if re.fullmatch(row.name, name) and (value := tool_number(cell, row.unit)) is not None:
+                readings[row.metric] = value * row.scale
+    return readings
+
+
+def tool_number(value: object, unit: str = "", *, must_have_unit: bool = False) -> float | None:
+    """
+    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+
+    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
+    """
+    if isinstance(value, dict):
+        given = value.get("unit")
+        has_other = unit and isinstance(given, str) and given.lower() != unit
+        return None if has_other else tool_number(value.get("value"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < LARGEST else None
+    if not isinstance(value, str) or not (
+        match := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%/]*)\)?", value.lower())
+    ):
+        return None
+    is_ours = match[2] == unit or not (match[2] or must_have_unit)
+    return tool_number(float(match[1])) if is_ours else None

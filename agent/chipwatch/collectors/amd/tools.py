@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.contract.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardReadings, CardTool, ToolRow, tool_readings
+from chipwatch.host.drm import CardReadings, CardTool
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.pace import HOUR, Backoff
+from chipwatch.host.rows import ToolRow, tool_readings
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:

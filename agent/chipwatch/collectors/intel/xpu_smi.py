@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import Final
 
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardTool, ToolRow, tool_readings
+from chipwatch.host.drm import CardTool
 from chipwatch.host.gpu_metrics import Readings
+from chipwatch.host.rows import ToolRow, tool_readings
 from chipwatch.host.supervised_process import OneShot
 
 IDS: Final = "0,1,2,3,4,5,8,18"

@@ -18,8 +18,8 @@ from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.host.drm import tool_number
 from chipwatch.host.gpu_metrics import GpuPoints
+from chipwatch.host.rows import tool_number
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 
