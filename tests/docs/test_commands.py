@@ -23,6 +23,8 @@ from tests.doubles.promql import PromqlDouble
 from tests.forked import Forked
 from tests.terminal import on_a_terminal
 
+from chipwatch.commands.cli_options import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 CONSOLE = re.compile(r"^( *)```console\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "hcl", "ini", "json", "python", "sh", "text", "toml", "yaml"}
@@ -101,6 +103,25 @@ OTHERS = sorted(" ".join(words) for words in ALL if words[0] not in ("agent", "m
 def test_each_page_names_the_command_chipwatch_and_not_its_other_name(page):
     if page.name != "CHANGELOG.md" and "decisions" not in page.parts:
         assert not re.findall(r"(?m)(?:^|[`$|] ?)agent (?:-|[a-z][\w-]*).*", page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_in_a_sentence_is_one_of_the_thirteen(page):
+    if page.name != "CHANGELOG.md":
+        assert {*re.findall(r"`chipwatch ([a-z][\w-]*)", page.read_text())} <= {*COMMANDS, "completion"}
+
+
+def test_units_charts_modules_and_scripts_type_commands_that_are_there():
+    folders = ("deploy", "ecs-sidecar", "helm", "slurm", "terraform", "tools")
+    files = [
+        ROOT / "install.sh",
+        *(path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()),
+    ]
+    typed = re.compile(r"""(?:bin/(?:agent|chipwatch)"?,? |\$agent" |\[agent, )"?(--?[a-z][\w-]*|[a-z][\w-]*)""")
+    found = {path: {*typed.findall(path.read_text(errors="replace"))} for path in files}
+    wrong = {path: words for path, typed in found.items() if (words := typed - {*COMMANDS, "--version", "--once"})}
+    assert wrong == {}
+    assert sum(map(len, found.values())) > 10
 
 
 @pytest.fixture(scope="module")

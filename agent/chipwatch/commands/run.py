@@ -41,55 +41,22 @@ EARLY: Final = 15.0
 
 
 def main(given: SimpleNamespace) -> int:
-    """Collect and send, or record, as the command line says; return the exit code."""
-    config = configured(given)
-    record = getattr(given, "record", None)
+    """
+    Collect and send until stopped, until `--duration` has passed, or until the command after `--` has ended.
+
+    With `--once` or `--duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
+    configuration is read again. Return the exit code: 0, that of the command, or 1 where an input ended within a
+    record, where the points of `--once` were not delivered, or where points of `--duration` were lost. Raise
+    ConfigError, NotLoaded, NotStarted, UnknownIdentity. The terminal belongs to the command until it ends; then it
+    gets a summary.
+    """
+    config, command = configured(given), given.wrapped
+    record, duration = getattr(given, "record", None), getattr(given, "duration", None)
+    once, beside = hasattr(given, "once"), (getattr(given, "summary", None), getattr(given, "parent", None))
     if given.command == "record":
         record = _file_of(given.words)
         if "interval" not in config.sources and not config.high_resolution_metrics:
             config = dataclasses.replace(config, interval=RECORDING)
-    return run(
-        config,
-        given.wrapped,
-        once=hasattr(given, "once"),
-        duration=getattr(given, "duration", None),
-        tell=output.tell,
-        load=partial(reader(given), again=True),
-        beside=(getattr(given, "summary", None), getattr(given, "parent", None)),
-        record=record,
-    )
-
-
-def _file_of(words: Sequence[str]) -> Path:
-    """Return the file of a recording; raise ConfigError."""
-    if not words:
-        raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
-    if len(words) > 1:
-        raise ConfigError(f"record: {words[1]}: a recording has one FILE; or write record list, or record export FILE")
-    return Path(words[0])
-
-
-def run(
-    config: Config,
-    command: Sequence[str],
-    *,
-    once: bool = False,
-    duration: float | None = None,
-    tell: Callable[[str], None] = log.info,
-    load: Callable[[], Config] | None = None,
-    beside: tuple[Path | None, int | None] = (None, None),
-    record: Path | None = None,
-) -> int:
-    """
-    Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
-
-    With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
-    configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
-    where an input ended within a record, where the points of `once` were not delivered, or where points of `duration`
-    were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
-
-    `record` gets the whole run. The terminal belongs to `command` until it ends; then `tell` gets a summary.
-    """
     if once and duration is not None:
         raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
     if command and any(beside):
@@ -110,9 +77,19 @@ def run(
     current = RunParts(config, identity, record, once, duration)
     current.serve_health()  # nor a port that is taken
     if command:
-        return _run_command(current, command, tell)
-    renew = partial(_renewed, load) if load and not current.brief and not config.stdin else None
+        return _run_command(current, command)
+    load = partial(reader(given), again=True)
+    renew = None if current.brief or config.stdin else partial(_renewed, load)
     return _run_beside(current, beside, renew, hang_ups)
+
+
+def _file_of(words: Sequence[str]) -> Path:
+    """Return the file of a recording; raise ConfigError."""
+    if not words:
+        raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
+    if len(words) > 1:
+        raise ConfigError(f"record: {words[1]}: a recording has one FILE; or write record list, or record export FILE")
+    return Path(words[0])
 
 
 def _run_beside(
@@ -152,7 +129,7 @@ def _run_beside(
     return 0 if whole else 1
 
 
-def _run_command(this: RunParts, command: Sequence[str], tell: Callable[[str], None]) -> int:
+def _run_command(this: RunParts, command: Sequence[str]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
     from chipwatch.report.summary import RunSummary
@@ -191,7 +168,7 @@ def _run_command(this: RunParts, command: Sequence[str], tell: Callable[[str], N
             files, trouble = (this.recorder.files(), this.recorder.trouble) if this.recorder else ((), "")
             lines = [*summary.lines(watched, files, trouble)]
     for line in (*lines, *logs.trouble(only_errors=config.quiet)):
-        tell(line)
+        output.tell(line)
     return watched.code()
 
 

@@ -37,13 +37,6 @@ MAX_LINE: Final = 600
 def main(given: SimpleNamespace) -> int:
     """Print the verdict; return its exit code. Raise ConfigError."""
     logging.disable(logging.ERROR)  # the verdict says what is wrong
-    text, code = run(given)
-    show(text)
-    return code
-
-
-def run(given: SimpleNamespace) -> tuple[str, int]:
-    """Return what to print, and the exit code; raise ConfigError."""
     caller, words = given.caller, getattr(given, "expect", None)
     by_type = hasattr(given, "expect_from")
     if words and by_type:
@@ -58,8 +51,11 @@ def run(given: SimpleNamespace) -> tuple[str, int]:
     verdict = judge(answer, expected, config.sys, unknown, source)
     code = code_of(verdict.word, caller)
     if hasattr(given, "json"):
-        return as_json(verdict, code), code
-    return (as_text(verdict) if caller == "person" else as_line(verdict)), code
+        text = as_json(verdict, code)
+    else:
+        text = as_text(verdict) if caller == "person" else as_line(verdict)
+    show(text)
+    return code
 
 
 def as_text(verdict: Verdict) -> str:
