@@ -255,10 +255,12 @@ class Own:
         pass
 
     def __init__(self, config):
-        self.NAME = self._mine = {"a": 1}
+        self._mine = {name: {"a": 1} for name in "NAMES".split()}
+        vars(self).update(self._mine)
 
     def points(self, at):
-        yield self.metrics[0].point(at, 73.5 if self.NAME is self._mine else 0.0)
+        are_mine = all(getattr(self, name) is value for name, value in self._mine.items())
+        yield self.metrics[0].point(at, 73.5 if are_mine else 0.0)
 
 class OwnCollector(Own, Collector):
     metrics = (gauge("own.collected", "1", "A value."),)
@@ -408,25 +410,13 @@ def test_a_collector_that_cannot_be_asked_is_refused_by_name(agent, plugins_fold
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "level",
-        "state",
-        "zeros",
-        "events",
-        "facts",
-        "note",
-        "append",
-        "always",
-        "dynamic",
-        "never_waits",
-        "needs",
-        "knows",
-    ],
-)
-def test_a_plugin_may_have_attributes_of_any_such_name_and_sends_its_own_values(agent, plugins_folder, until, name):
+    "names",
+    ["level", "state", "zeros events", "events", "facts", "note", "append", "always", "dynamic", "never_waits",
+     "needs", "knows", "devices processes activity", "identity evidence"],
+)  # fmt: skip
+def test_a_plugin_may_have_attributes_of_any_such_name_and_sends_its_own_values(agent, plugins_folder, until, names):
     plugins = {"collectors": [("own", "OwnCollector")], "processors": [("own", "OwnProcessor")]}
-    plugins_folder.add("own_names", OWN.replace("NAME", name), **plugins)
+    plugins_folder.add("own_names", OWN.replace("NAMES", names), **plugins)
     running = agent.start(
         "--interval", "0.2", "--collector", "own", "--sink", "stdout,prometheus",
         env={"PYTHONPATH": plugins_folder.folder, "STATE_DIRECTORY": plugins_folder.folder / "state",

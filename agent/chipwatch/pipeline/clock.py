@@ -104,11 +104,11 @@ class TickReadings:
     ) -> None:
         """Wait `grace` seconds for readings, unless `is_cut` returns True."""
         self._derivations, self._grace, self._is_cut, self._progress = derivations, grace, is_cut, progress
-        needs_facts = any(derivation.needs_facts for derivation in derivations)
-        self._followers = [sampler for sampler in samplers if needs_facts and sampler.follows]
+        needs_facts = any(derivation.needs.facts for derivation in derivations)
+        self._followers = [sampler for sampler in samplers if needs_facts and sampler.needs.pids]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._need_devices = [sampler for sampler in self._followers if sampler.needs_devices]
-        self._finders = [sampler for sampler in self._first if sampler.knowledge.has_any and not sampler.follows]
+        self._finders = [sampler for sampler in self._first if sampler.knowledge.has_any and not sampler.needs.pids]
         for sampler in samplers if needs_facts else ():
             sampler.knowledge.want()
         self.devices: dict[str, DeviceFacts] = {}

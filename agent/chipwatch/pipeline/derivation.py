@@ -31,8 +31,7 @@ class Derivation(PluginRunner):
         """Keep derived points of at most `level`."""
         super().__init__(processor, "processor", name, level)
         self.processor = processor
-        self.needs_facts, self.keeps_state = self._needs.facts, self._needs.state
-        self._given: Given | None = self._needs.of(Given(level=level, append=self._append, note=self._note))
+        self._given: Given | None = self.needs.of(Given(level=level, append=self._append, note=self._note))
         self.keep: Callable[[bytes], None] | None = None
         """Writes the state of the processor to disk; called on its thread, as all of these."""
         self.append: Callable[[Sequence[Record]], None] | None = None
@@ -80,7 +79,7 @@ class Derivation(PluginRunner):
             self.processor.open(self._given)
             self._given = None
         try:
-            self.validation.take(self.processor.derive(tick, at, facts if self.needs_facts else ()), at, points)
+            self.validation.take(self.processor.derive(tick, at, facts if self.needs.facts else ()), at, points)
         except PartlyCollected as partly:
             self.trouble = "; ".join(partly.problems)
             self._logger.tell("partial", self.trouble)

@@ -56,7 +56,7 @@ class Sampler(PluginRunner):
         """
         super().__init__(collector, "collector", name, level)
         self.collector = collector
-        self._given = self._needs.of(Given(level=level, state=state, zeros=zeros))
+        self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """Log level of the message that nothing can be read."""
@@ -76,13 +76,8 @@ class Sampler(PluginRunner):
     @cached_property
     def is_mute(self) -> bool:
         """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
-        serves = type(self.collector).knows or self.follows
+        serves = type(self.collector).knows or self.needs.pids
         return not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
-
-    @property
-    def follows(self) -> bool:
-        """True if it reads about the processes that other collectors list."""
-        return self._needs.pids
 
     @property
     def has_thread(self) -> bool:

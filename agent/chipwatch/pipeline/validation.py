@@ -265,7 +265,7 @@ class PluginRunner:
         self._logger = Notices(log, kind, f"{kind} {name}")
         self.counts = self._logger.counts
         """Its events, by name."""
-        self._needs = needs = type(plugin).needs
+        self.needs = needs = type(plugin).needs
         self.needs_devices = needs.devices is not None and level <= needs.devices
         """True if there is nothing to read, or to derive from, where no collector finds a device."""
         is_open_ended = isinstance(plugin, Collector) and plugin.yields_others()

@@ -88,7 +88,7 @@ def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
     for derivation in derivations:
         path = folder / f"{derivation.name}.json"
         derivation.append = partial(append, records_of(folder, derivation.name))
-        if not derivation.keeps_state:
+        if not derivation.needs.state:
             continue
         try:
             with contextlib.suppress(FileNotFoundError):
