@@ -70,7 +70,10 @@ def point_fault(point: Datapoint, now: int | None) -> str | None:
             return "first reading of a counter"
         value = increase
     elif total is not None and total.count > 1:
-        return _numbers_fault(total.values) or _time_fault(at, now)
+        is_good = total.minimum >= -LARGEST and total.maximum <= LARGEST and isfinite(total.sum)
+        if not is_good or len(total.values) > MOST_VALUES:
+            return _numbers_fault(total.values) or _time_fault(at, now)
+        return _time_fault(at, now)
     if not -LARGEST <= value <= LARGEST:
         return _numbers_fault((value,))
     return _time_fault(at, now)

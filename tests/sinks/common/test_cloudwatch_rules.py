@@ -127,7 +127,7 @@ def test_a_metrics_name_has_1_to_255_characters(name, reason):
     ],
 )
 def test_numbers_are_finite_and_within_two_to_the_360(number, reason):
-    sampled = Summary(3, 0.0, 0.0, 0.0, (0.0, number), (1, 2))
+    sampled = Summary(3, 2 * number, min(number, 0.0), max(number, 0.0), (0.0, number), (1, 2))
 
     assert point_fault(CPU.point(NOW, number), NOW) == reason
     assert point_fault(Datapoint(READ, 7.0, NO_DIMENSIONS, NOW, 0, 0, None, number), NOW) == reason
