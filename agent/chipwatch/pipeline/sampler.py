@@ -189,7 +189,7 @@ class Sampler(PluginRunner):
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            if self.counts["skipped"]:
+            if "skipped" in self.counts:
                 self._logger.over("skipped")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"

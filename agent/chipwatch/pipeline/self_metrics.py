@@ -107,7 +107,8 @@ class AgentCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the current counts; below level `detailed` incidents only."""
         pipeline = self._pipeline
-        yield from self._of_incidents(pipeline.incidents[:] if pipeline else [], at)
+        if pipeline and pipeline.incidents:
+            yield from self._of_incidents(pipeline.incidents[:], at)
         if self._given.level < LEVEL:
             self._read_at = at
             return
@@ -155,7 +156,7 @@ class AgentCollector(Collector):
         """Yield the number by cause, and each 15 s the files of new ones."""
         causes = Counter(f"incident:{incident.cause}" for incident in incidents)
         yield from self._counted(at, "incident", "", causes)
-        if len(incidents) > self._incidents or (incidents and time.monotonic() >= self._files_due):
+        if len(incidents) > self._incidents or time.monotonic() >= self._files_due:
             self._incidents, self._files_due = len(incidents), (now := time.monotonic()) + ZEROS
             yield from (incident.point(at) for incident in incidents if now < incident.until)
 
