@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs chipwatch as a service on Linux with systemd, updates it, takes an update back, removes it: sh install.sh --help
+# Installs chipwatch as a service of systemd, updates it, takes an update back, removes it: sh install.sh --help
 # The same text is user-data and cloud-init of EC2, the startup script and the OS policy of Compute Engine.
 # shellcheck disable=SC2154,SC2317,SC2329  # read_settings assigns given_...; `trap` calls `ended`
 set -eu
@@ -670,7 +670,7 @@ main() {
   [ -z "$given_sums_sha256" ] || place=''  # the same files in another folder are the same release
   release=$base/$given_version-$(for name in version extras $place sums_sha256 index_url constraints wheel_sha256; do echo "$name=$(value "$name")"; done | cat - "$work/sinks" | sha256sum | cut -c 1-8)
   if [ -n "$dry" ]; then plan; release=''; return; fi
-  if [ ! -e "$release/complete" ] || ! "$release/bin/agent" --version > /dev/null 2>&1; then make_release "$release"; fi
+  if [ ! -e "$release/complete" ] || ! "$release/bin/agent" -V > /dev/null 2>&1; then make_release "$release"; fi
   code=0
   (cd "$work" && "$release/bin/agent" check --config chipwatch.toml) > "$work/said" 2>&1 || code=$?  # its words name the file
   [ "$code" != 2 ] || die "config: the agent refuses it, and nothing was changed: $(cat "$work/said")"

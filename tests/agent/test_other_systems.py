@@ -62,7 +62,7 @@ def test_one_reading_goes_to_standard_output(run_on):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["version"], "chipwatch "),
+        (["--version"], "chipwatch "),
         (["top"], "chipwatch: top: standard input and output are not a terminal; `chipwatch --once --format table`"),
     ],
 )
