@@ -17,8 +17,8 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
-from chipwatch.host.process_tree import epoch, parse_stat
-from chipwatch.host.procfs import close_all
+from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.procfs import close_all, epoch
 
 # fmt: off
 CPU_UTILIZATION = gauge(

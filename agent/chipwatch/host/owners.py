@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
-from chipwatch.host.process_tree import epoch, parse_stat
-from chipwatch.host.procfs import link, read
+from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.procfs import epoch, link, read
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import boot_time, link, read_small
+from chipwatch.host.procfs import epoch, link, read_small
 
 T = TypeVar("T")
 
@@ -138,12 +138,6 @@ def is_within(proc: Path, pid: int, first: int) -> bool | None:
         except (OSError, ValueError):  # there is none, or an ancestor has ended
             break
     return None if parent is None else False
-
-
-def epoch(proc: Path, began: float) -> int | None:
-    """Return a start time in clock ticks after the boot as ns since the epoch; None if the boot is not known."""
-    boot = boot_time(proc)
-    return boot and boot + int(began) * SECOND // ProcTree.second
 
 
 class TreeReading(NamedTuple):

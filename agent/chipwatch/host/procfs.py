@@ -186,3 +186,9 @@ def boot_time(proc: Path) -> int | None:
     except (OSError, ValueError, IndexError):
         pass
     return None
+
+
+def epoch(proc: Path, began: float) -> int | None:
+    """Return a start time in clock ticks after the boot as ns since the epoch; None if the boot is not known."""
+    boot = boot_time(proc)
+    return boot and boot + int(began) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

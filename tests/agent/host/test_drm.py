@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.host.drm import cards, fdinfo, size, text
+from chipwatch.host.drm import cards, text
+from chipwatch.host.drm_clients import fdinfo, size
 
 AMD, INTEL = "0x1002", "0x8086"
 

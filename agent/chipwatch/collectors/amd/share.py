@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
+from chipwatch.host.drm_clients import DrmClient, Engine, TreeClients, size
 from chipwatch.host.process_tree import Where
 from chipwatch.host.procfs import number, text
 

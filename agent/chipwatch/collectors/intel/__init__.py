@@ -13,7 +13,8 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import DeviceProcess, Unlisted
 from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardCollector, CardTool, DrmClient, TreeClients, busy_shares, cards, clients
+from chipwatch.host.drm import CardCollector, CardTool, cards
+from chipwatch.host.drm_clients import DrmClient, TreeClients, busy_shares, clients
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.supervised_process import QueryFailed
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, size
+from chipwatch.host.drm import SECOND, CardFiles
+from chipwatch.host.drm_clients import DrmClient, Engine, size
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow
