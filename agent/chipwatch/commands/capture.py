@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -196,7 +196,8 @@ class Capture:
         clean = self._mask.everywhere
         calls = (clean(json.dumps(row)) for row in (self._calls.made if self._calls is not None else ()))
         files = (f"{json.dumps(clean(name))}: {self._clean(self._files[name])}" for name in sorted(self._files))
-        lists = f'"nvml": [\n{_lines(calls)}\n],\n"files": {{\n{_lines(files)}\n}}'
+        between = ",\n"
+        lists = f'"nvml": [\n{between.join(calls)}\n],\n"files": {{\n{between.join(files)}\n}}'
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as out:
@@ -247,7 +248,3 @@ class Capture:
             return self._mask.text(data.decode())
         except UnicodeDecodeError:
             return {"hex": data.hex()}
-
-
-def _lines(rows: Iterable[str]) -> str:
-    return ",\n".join(rows)

@@ -32,12 +32,7 @@ TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
 def main(given: SimpleNamespace) -> int:
-    """Print the jobs that held an accelerator within the time asked for; raise ConfigError."""
-    return show(listing(given))
-
-
-def listing(given: SimpleNamespace) -> str:
-    """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
+    """Print the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
     name = getattr(given, "job", None)
     if hasattr(given, "prometheus"):
         files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
@@ -51,17 +46,17 @@ def listing(given: SimpleNamespace) -> str:
     if hasattr(given, "json") and form != "json":
         raise ConfigError(f"--json and --format {form} are two forms: give one of them")
     if form == "json":
-        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
+        return show(json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1))
     if form == "text" and not chosen:
         asked = "job" if name is None else f"job {one_line(name)}"
-        return f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}"
+        return show(f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}")
     cut = [item for item in chosen if item.end_unseen and form == "text"]
     notes = (
         f"job {one_line(item.job, answers.LONGEST)}: the agent did not run at its end;"
         f" up to {amounts.clock(item.end_unseen)} more is unseen"
         for item in cut
     )
-    return "\n".join((*(_csv if form == "csv" else _lines)(chosen), *notes))
+    return show("\n".join((*(_csv if form == "csv" else _lines)(chosen), *notes)))
 
 
 def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
