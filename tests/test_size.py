@@ -82,7 +82,7 @@ def test_an_excess_says_where_by_how_many_and_what_to_do():
     budgets = EMPTY | {"lines": {"agent/chipwatch/net": 700}, "house": {"rooms": 3}}
     figures = EMPTY | {"lines": {"agent/chipwatch/net": 712}, "parameters": {"a.py:f": 9}, "house": {"rooms": 3}}
     over, new = budget.excesses(figures, budgets)
-    assert over.startswith("agent/chipwatch/net: 712 lines of code, 12 over its budget: take out what is not needed")
+    assert over.startswith("agent/chipwatch/net: 712 lines of code, 12 over its budget: take out as many")
     assert new.startswith("a.py:f: 9 parameters, and no budget: take a struct")
     assert "tools/size_budgets.json" in over
     assert budget.excesses(budgets, budgets) == []

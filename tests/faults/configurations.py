@@ -98,7 +98,7 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
     code, said = 0, ""
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ, env):
         try:
-            given, _ = command_line.parse(argv)
+            given = command_line.parse(argv)
             loaded = config.load(getattr(given, "config", None), command_line.flags(given))
             for name in loaded.sink:
                 config.sink_options(name, loaded)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import renamer
 from chipwatch_sinks.prometheus.names import family_of, labels
 
@@ -58,7 +59,7 @@ def test_each_pod_has_a_series_of_its_gpu_and_a_free_gpu_keeps_its_own(programs,
 
 
 def test_the_rules_record_names_that_the_profile_has():
-    sent = {renamer("dcgm")._profile[ours].template for ours in renamer("dcgm")._profile}
+    sent = {name.template for name in profile("dcgm").names.values()}
     recorded = {rule["record"] for rule in RULES["groups"][0]["rules"]}
     assert recorded <= sent
     assert all(f"chipwatch_{rule['record']}" in rule["expr"] for rule in RULES["groups"][0]["rules"])

@@ -65,8 +65,9 @@ def agents(parent=None):
 
 
 def without_agents():
-    """Return the processes of this process's tree, without agents: servers of other tests may be in it."""
-    return 1 + len(psutil.Process().children(recursive=True)) - len(agents())
+    """Return the live processes of this process's tree, without agents: servers of other tests may be in it."""
+    children = psutil.Process().children(recursive=True)
+    return 1 + len([child for child in children if child.status() != psutil.STATUS_ZOMBIE]) - len(agents())
 
 
 def last(run, name):
