@@ -171,7 +171,7 @@ def points(draw):
         metric = counter(draw(any_text), draw(unit), "C.")
         return Datapoint(metric, draw(number), dims, at, 0, at, None, draw(st.one_of(st.none(), number, number)))
     metric = gauge(draw(any_text), draw(unit), "G.")
-    values = tuple(sorted({*draw(st.lists(number, min_size=1, max_size=8))}))
+    values = tuple(sorted({*draw(st.lists(number.filter(lambda of: not math.isnan(of)), min_size=1, max_size=8))}))
     counts = tuple(draw(st.lists(st.integers(1, 10**6), min_size=len(values), max_size=len(values))))
     total = Summary(sum(counts), 0.0, values[0], values[-1], values, counts)
     single = total.count == 1
