@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.child import ROOT, ask, command, environment
-from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.command import WARM_UP, resident, signed
+from tests.bench.figure import MEMORY, Effort, Figure
 from tests.bench.series import METRICS, metrics
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
@@ -217,45 +217,20 @@ def discard_child(number: str) -> None:
 
 
 def memory(effort: Effort) -> list[Figure]:
-    """Watch the real command while it sends once a second."""
-    if sys.platform != "linux":
-        raise CannotMeasure("needs /proc")
-    with CloudwatchDouble() as double, tempfile.TemporaryDirectory() as spool, secure(double) as url:
-        words = [agent_command(), "--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", url]
-        words += ["--interval", "1", "--window", "1", "--flush", "1", "--spool", spool]
-        resident = []
-        with running(words) as run:
-            time.sleep(WARM_UP)
-            for _ in range(4):
-                time.sleep(effort.steady_seconds / 12)
-                resident.append(rss(run.pid) / MB)
-            peak = peak_rss(run.pid) / MB
+    """Watch the real command while it sends once a second, over TLS, which takes memory."""
+    with CloudwatchDouble() as double, tempfile.TemporaryDirectory() as folder:
+        certificate, key, bundle = signed(Path(folder))
+        words = ["--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", double.encrypt(certificate, key)]
+        words += ["--interval", "1", "--window", "1", "--flush", "1", "--spool", folder]
+        with environ({**os.environ, "AWS_CA_BUNDLE": str(bundle)}):
+            values, peak = resident(words, effort, WARM_UP)
         if not double.datums:
             raise RuntimeError("nothing arrived; try it by hand")
-    how = f"chipwatch --sink cloudwatch, all default collectors, a {url.partition(':')[0]} request a second; MB are 10^6 bytes"
+    how = "chipwatch --sink cloudwatch, all default collectors, an https request a second; MB are 10^6 bytes"
     return [
-        Figure("CloudWatch, RSS of the agent", "MB", MEMORY["cloudwatch"], resident, how),
+        Figure("CloudWatch, RSS of the agent", "MB", MEMORY["cloudwatch"], values, how),
         Figure("CloudWatch, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
     ]
-
-
-@contextmanager
-def secure(double: CloudwatchDouble) -> Iterator[str]:
-    """Make the double speak TLS where openssl can make it a certificate, since TLS takes memory; give its address."""
-    with tempfile.TemporaryDirectory() as folder:
-        pem, key, bundle = (Path(folder) / name for name in ("ca.pem", "key.pem", "bundle.pem"))
-        words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {pem} -days 2 -subj /CN=double"
-        try:
-            subprocess.run(
-                [*words.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True, timeout=20
-            )
-            import certifi
-        except (OSError, subprocess.SubprocessError, ImportError):
-            yield double.url
-            return
-        bundle.write_bytes(pem.read_bytes() + Path(certifi.where()).read_bytes())  # as many as in the field
-        with environ({**os.environ, "AWS_CA_BUNDLE": str(bundle)}):
-            yield double.encrypt(pem, key)
 
 
 # -- requests -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.bench.child import ROOT, environment
 from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_seconds, peak_rss, rss
+from tests.certificates import Authority
 
 WARM_UP = 3.0
 """Seconds until the steady state."""
@@ -62,6 +63,28 @@ def first_line(run: subprocess.Popen[bytes]) -> None:
     line = run.stdout.readline()
     if not line.startswith(b'{"time": '):
         raise RuntimeError(f"`{' '.join(map(str, run.args))}` began with {line!r}, no datapoint; try it by hand")
+
+
+def resident(words: Sequence[str], effort: Effort, after: float) -> tuple[list[float], float]:
+    """Run the agent; return what it has resident (MB) four times, from `after` seconds on, and the most at once."""
+    if sys.platform != "linux":
+        raise CannotMeasure("needs /proc")
+    values = []
+    with running([agent_command(), *words]) as run:
+        time.sleep(after)
+        for _ in range(4):
+            time.sleep(effort.steady_seconds / 12)
+            values.append(rss(run.pid) / MB)
+        return values, peak_rss(run.pid) / MB
+
+
+def signed(folder: Path, *hosts: str) -> tuple[Path, Path, Path]:
+    """Return the files of a server's certificate and of its key, and a bundle as large as in the field that trusts it."""
+    import certifi
+
+    authority, bundle = Authority(folder), folder / "bundle.pem"
+    bundle.write_bytes(authority.file.read_bytes() + Path(certifi.where()).read_bytes())
+    return *authority.sign("server", hosts=hosts), bundle
 
 
 # -- steady state -----------------------------------------------------------------------------------------------

@@ -14,10 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.cloudwatch import cpu, environ
-from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.command import WARM_UP, resident, signed
+from tests.bench.figure import MEMORY, Effort, Figure
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 
@@ -159,23 +161,14 @@ def discard_child(*pair: str) -> None:
 
 def memory(effort: Effort) -> list[Figure]:
     """Watch the real command while it sends: over TLS, with credentials that google-auth finds and refreshes."""
-    if sys.platform != "linux":
-        raise CannotMeasure("needs /proc")
-    with tempfile.TemporaryDirectory() as folder, secure(Path(folder)) as (_, wanted), environ(wanted):
-        words = [agent_command(), "--sink", "google", "--project", "some-project", "--interval", "1", "--window", "10"]
-        words += ["--flush", "1", "--spool", folder]
-        resident = []
-        with running(words) as run:
-            time.sleep(WARM_UP + 12)  # the first window is sent by then
-            for _ in range(4):
-                time.sleep(effort.steady_seconds / 12)
-                resident.append(rss(run.pid) / MB)
-            peak = peak_rss(run.pid) / MB
+    with tempfile.TemporaryDirectory() as folder, secure(Path(folder)) as wanted, environ(wanted):
+        words = ["--sink", "google", "--project", "some-project", "--interval", "1", "--window", "10", "--flush", "1"]
+        values, peak = resident([*words, "--spool", folder], effort, WARM_UP + 12)  # the first window is sent by then
         if not TOKENS:
             raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
     how = "chipwatch --sink google, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
     return [
-        Figure("Google, RSS of the agent", "MB", MEMORY["google"], resident, how),
+        Figure("Google, RSS of the agent", "MB", MEMORY["google"], values, how),
         Figure("Google, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
     ]
 
@@ -201,39 +194,28 @@ class Tokens(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def secure(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Run a server that speaks TLS, and one that gives tokens; give the address, and the environment that finds both."""
-    key, certificate, bundle = (folder / name for name in ("key.pem", "ca.pem", "bundle.pem"))
-    words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 -subj /CN=localhost"
-    try:
-        made = [*words.split(), "-addext", "subjectAltName=DNS:localhost"]
-        subprocess.run(made, check=True, capture_output=True, timeout=20)
-    except (OSError, subprocess.SubprocessError) as problem:
-        raise CannotMeasure(f"needs openssl: {problem}") from problem
-    import certifi
-
-    bundle.write_bytes(certificate.read_bytes() + Path(certifi.where()).read_bytes())  # as many as in the field
+def secure(folder: Path) -> Iterator[dict[str, str]]:
+    """Run a server that speaks TLS, and one that gives tokens; give the environment that finds both."""
+    certificate, key, bundle = signed(folder, "localhost")
+    own = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     TOKENS.clear()
     tokens = ThreadingHTTPServer(("127.0.0.1", 0), Tokens)
     threading.Thread(target=tokens.serve_forever, daemon=True).start()
     credentials = {
         "type": "service_account", "project_id": "some-project", "client_email": "bench@some-project.example.org",
-        "private_key": key.read_text(), "token_uri": f"http://127.0.0.1:{tokens.server_port}/token",
+        "private_key": own.decode(), "token_uri": f"http://127.0.0.1:{tokens.server_port}/token",
     }  # fmt: skip
     (folder / "credentials.json").write_text(json.dumps(credentials))
     try:
         with discarding(str(key), str(certificate)) as target:
-            yield (
-                target,
-                {
-                    **environment(),
-                    "NO_GCE_CHECK": "true",
-                    "AWS_EC2_METADATA_DISABLED": "true",
-                    "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
-                    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(bundle),
-                    "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": f"localhost:{target.rpartition(':')[2]}",
-                },
-            )
+            yield environment() | {
+                "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true",
+                "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
+                "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(bundle),
+                "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": f"localhost:{target.rpartition(':')[2]}",
+            }  # fmt: skip
     finally:
         tokens.shutdown()
         tokens.server_close()

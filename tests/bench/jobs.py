@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from tests.bench.child import ROOT, command, environment
-from tests.bench.figure import CannotMeasure as NotHere
+from tests.bench.child import ROOT, command
 from tests.bench.figure import Effort, Figure, cpu_ms
+from tests.bench.nvidia import fake_driver
 
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
@@ -41,30 +41,18 @@ SMALL, LARGE = "one process of each job on each of its GPUs", "all processes of 
 
 def eight_gpus_with_jobs(effort: Effort) -> list[Figure]:
     """Measure what jobs add to a tick of eight GPUs, with few and with all of their processes on GPUs."""
-    from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
 
     def measured(gpus: int, jobs: int, processes: int, on: list[list[int]]) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                library = build(Path(folder))
-            except CannotBuild as reason:
-                raise NotHere(str(reason)) from reason
-            told = Driver(Path(folder), "h100", gpus)
-            for number, gpu in enumerate(told.gpus):
+        def tell(driver: Any) -> None:
+            for number, gpu in enumerate(driver.gpus):
                 gpu["processes"] = ",".join(f"{pid}:1000000000" for pid in on[number])
                 gpu["parts"] = ",".join(f"{pid}:{100 // len(on[number])}" for pid in on[number])
                 gpu["kernels"] = "0.2/5"
-            told.write()
+
+        with fake_driver(gpus, tell) as (folder, env):
             machine(Path(folder), jobs, processes)
-            env = environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
-            done = subprocess.run(
-                command("jobs", folder, str(effort.rounds), str(jobs)),
-                cwd=ROOT,
-                env=env,
-                stdout=subprocess.PIPE,
-                timeout=120,
-                check=True,
-            )
+            words = command("jobs", folder, str(effort.rounds), str(jobs))
+            done = subprocess.run(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, timeout=120, check=True)
         return list(json.loads(done.stdout))
 
     figures = []

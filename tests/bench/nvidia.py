@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pynvml
 from tests.bench.child import ROOT, command, environment
@@ -66,8 +67,12 @@ def gpu_memory(effort: Effort) -> list[Figure]:
 
 
 @contextmanager
-def fake_driver(gpus: int = GPUS) -> Iterator[tuple[str, dict[str, str]]]:
-    """Make a driver of so many GPUs; yield a folder for --proc, and the environment of a child that finds the driver."""
+def fake_driver(gpus: int = GPUS, tell: Callable[[Any], None] | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+    """
+    Make a driver of so many GPUs, of which `tell` may say more.
+
+    Yield a folder for --proc, and the environment of a child that finds the driver.
+    """
     from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
 
     with tempfile.TemporaryDirectory() as folder:
@@ -78,6 +83,8 @@ def fake_driver(gpus: int = GPUS) -> Iterator[tuple[str, dict[str, str]]]:
         told = Driver(Path(folder), "h100", gpus)
         for gpu in told.gpus:
             gpu["field"]["83"] = "1000000@650000"
+        if tell:
+            tell(told)
         told.write()
         (Path(folder) / "driver/nvidia").mkdir(parents=True)
         (Path(folder) / "driver/nvidia/version").touch()

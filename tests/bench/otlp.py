@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,8 +14,8 @@ from itertools import count
 from pathlib import Path
 
 from tests.bench.child import ROOT
-from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_ms, rss
+from tests.bench.command import WARM_UP, resident, signed
+from tests.bench.figure import MEMORY, Effort, Figure, cpu_ms
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
@@ -89,13 +88,7 @@ def exporter(rounds: int) -> list[float]:
 @contextmanager
 def receiving(folder: Path):
     """Run a strict receiver over TLS in a separate process; give its address, and a bundle of certificates with its own."""
-    import certifi
-    from tests.certificates import Authority
-
-    authority = Authority(folder)
-    certificate, key = authority.sign("server")
-    bundle = folder / "bundle.pem"
-    bundle.write_bytes(authority.file.read_bytes() + Path(certifi.where()).read_bytes())  # as many as in the field
+    certificate, key, bundle = signed(folder)
     words = [sys.executable, "-m", "tests.doubles.otlp", "--port", "0", "--tls", str(certificate), str(key)]
     receiver = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -108,8 +101,6 @@ def receiving(folder: Path):
 
 def memory(effort: Effort) -> list[Figure]:
     """Watch the real command while it sends over TLS, with each flavour."""
-    if sys.platform != "linux":
-        raise CannotMeasure("needs /proc")
     from tests.bench.cloudwatch import environ
     from tests.bench.google import TOKENS, secure
     from tests.doubles import cloudwatch as aws
@@ -120,45 +111,23 @@ def memory(effort: Effort) -> list[Figure]:
         flavour, has_key = case.partition(" ")[0], case.endswith("file")
         with (
             tempfile.TemporaryDirectory() as name,
+            tempfile.TemporaryDirectory() as keys,
             receiving(Path(name)) as (url, bundle),
-            secure(Path(name)) as (_, wanted),
+            secure(Path(keys)) as wanted,
             Gce() as gce,
         ):
             key_file = {key: value for key, value in wanted.items() if key.startswith(("GOOGLE", "NO_GCE"))}
             machine = {"GCE_METADATA_HOST": gce.host, "CLOUDSDK_CONFIG": name, "NO_GCE_CHECK": ""}
-            env = aws.environment(
-                **(machine if case == "google" else key_file),
-                SSL_CERT_FILE=str(bundle),
-                SSL_CERT_DIR="",
-                OTEL_RESOURCE_ATTRIBUTES="location=us-central1",
-                CHIPWATCH_SINKS__OTLP__FLAVOUR=flavour,
-            )
-            words = [
-                agent_command(),
-                "--sink",
-                "otlp",
-                "--interval",
-                "1",
-                "--window",
-                "10",
-                "--flush",
-                "1",
-                "--spool",
-                name,
-            ]
+            env = aws.environment(**(machine if case == "google" else key_file))
+            env |= {"SSL_CERT_FILE": str(bundle), "SSL_CERT_DIR": "", "CHIPWATCH_SINKS__OTLP__FLAVOUR": flavour}
+            words = ["--sink", "otlp", "--interval", "1", "--window", "10", "--flush", "1", "--spool", name]
             words += ["--endpoint-url", url, "--region", "eu-west-1"]
-            resident = []
-            with environ(env), running(words) as run:
-                time.sleep(WARM_UP + 12)  # the first window is sent by then
-                for _ in range(4):
-                    time.sleep(effort.steady_seconds / 12)
-                    resident.append(rss(run.pid) / MB)
+            with environ(env | {"OTEL_RESOURCE_ATTRIBUTES": "location=us-central1"}):
+                values, _ = resident(words, effort, WARM_UP + 12)  # the first window is sent by then
             if flavour == "google" and not (TOKENS if has_key else gce.given):
                 raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
-        how = (
-            f"chipwatch --sink otlp, flavour {flavour}, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
-        )
-        found.append(Figure(f"OTLP, RSS of the agent, {case}", "MB", asked, resident, how))
+        how = f"chipwatch --sink otlp, flavour {flavour}, all default collectors, TLS, windows of 10 s"
+        found.append(Figure(f"OTLP, RSS of the agent, {case}", "MB", asked, values, f"{how}; MB are 10^6 bytes"))
     return found
 
 

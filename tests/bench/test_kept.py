@@ -75,7 +75,3 @@ def test_a_worse_figure_ends_the_command_with_an_error_and_the_table_shows_what_
         "by",
         "hand",
     ]
-
-
-def test_the_reference_loop_takes_milliseconds():
-    assert 0.5 < kept.reference() < 500

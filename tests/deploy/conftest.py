@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ import time
 import pytest
 import yaml
 from tests.deploy import boot_machine, tools
+from tests.deploy import terraform as tf
 from tests.deploy.boot_machine import PYTHON, ROOT, run
 from tests.doubles import kube
 from tests.doubles.cloudwatch import isolate
@@ -26,6 +28,19 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(ROOT / "tests/deploy") and not item.get_closest_marker("deploy"):
             item.add_marker("deploy_files")
+
+
+@pytest.fixture(scope="module")
+def terraform(tmp_path_factory):
+    with tf.providers() as served:
+        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
+
+
+@pytest.fixture(scope="module")
+def planned(terraform, request):
+    """Plan an example of the cloud whose modules are in FOLDER of the test's file, with what GIVEN has for it, once."""
+    folder, given = request.module.FOLDER, request.module.GIVEN
+    return functools.cache(lambda name: terraform.plan(folder / "examples" / name, given[name]))
 
 
 @pytest.fixture(scope="session")

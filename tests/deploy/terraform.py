@@ -136,6 +136,12 @@ def of_type(plan: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def only(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the one resource that was found."""
+    (one,) = found.values()
+    return one
+
+
 def alarm(planned: dict[str, Any]) -> dict[str, Any]:
     """Return a planned alarm on queries as PutMetricAlarm takes it, without its actions."""
     return {

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy import tools
+from tests.deploy.boot_machine import run
 from tests.doubles.cloudwatch import BROKEN, KEY, SECRET, CloudwatchDouble
 from tests.load import idle_seconds
 from tests.ports import free_port
@@ -34,6 +34,7 @@ CACHE = ROOT / "build/debian-13"
 LONG = 600.0
 MB = 1_000_000
 LIMIT = 64 << 20
+LIMITED = ("--memory", LIMIT, "--memory-swap", LIMIT)
 MOST_BYTES = 85 * MB
 READY = 1.0
 BUILDER = "python3-venv,python3-pip,ca-certificates"
@@ -46,14 +47,6 @@ DISTROLESS = [
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 USER = "nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
 HARDENED = ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--security-opt", "no-new-privileges")
-
-
-def run(*words, check=True, limit=LONG, **options):
-    done = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, timeout=limit, check=False, stdin=subprocess.DEVNULL, **options
-    )  # fmt: skip
-    assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done
 
 
 def debian():
@@ -96,7 +89,7 @@ class Engine:
     def __init__(self, folder):
         self.folder = folder
         self._own = ("--root", folder / "store", "--runroot", folder / "run")
-        self._limits = (
+        self._limits = [
             "--ulimit",
             "nofile=1024:1024",
             "--ulimit",
@@ -104,7 +97,7 @@ class Engine:
             "--no-healthcheck",
             "--network",
             "host",
-        )
+        ]
 
     def podman(self, *words, **options):
         return run(tools.podman(), *self._own, "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words, **options)
@@ -118,17 +111,8 @@ class Engine:
     def image(self, tag, image, prepared):
         """Make an image of a folder."""
         context = Path(tempfile.mkdtemp(dir=self.folder))
-        run(
-            "tar",
-            "-C",
-            prepared,
-            "--exclude=./var/cache/apt",
-            "--exclude=./proc/*",
-            "--exclude=./sys/*",
-            "-cf",
-            context / "all.tar",
-            ".",
-        )
+        left_out = [f"--exclude=./{path}" for path in ("var/cache/apt", "proc/*", "sys/*")]
+        run("tar", "-C", prepared, *left_out, "-cf", context / "all.tar", ".")
         (context / "Dockerfile").write_text(f"FROM scratch\nADD all.tar /\n{image}")
         self.build(context, context / "Dockerfile", tag)
 
@@ -318,15 +302,7 @@ def facts_of(pid):
 def test_it_sends_to_cloudwatch_from_a_small_locked_box(engine, image, client, moto, until):
     """Read-only, no capability, no root, 64 MB; and it ends on a signal, with all sent."""
     port = free_port()
-    words = (
-        "--memory",
-        LIMIT,
-        "--memory-swap",
-        LIMIT,
-        "--volume",
-        "spool:/var/lib/chipwatch",
-        *settings(moto, CHIPWATCH_HEALTH=str(port)),
-    )
+    words = (*LIMITED, "--volume", "spool:/var/lib/chipwatch", *settings(moto, CHIPWATCH_HEALTH=str(port)))
     called = engine.start("locked", *words, image)
     until(lambda: is_ready(port), 60)
     ready = time.time()
@@ -365,16 +341,7 @@ def test_it_stays_within_64_mb_over_tls_and_keeps_what_it_owes(engine, image, tm
     bundle.write_bytes(CERTIFICATES.read_bytes() + pem.read_bytes())  # as many as a real one has
     bundle.chmod(0o644)
     with CloudwatchDouble() as double:
-        words = (
-            "--memory",
-            LIMIT,
-            "--memory-swap",
-            LIMIT,
-            "--volume",
-            "owed:/var/lib/chipwatch",
-            "--volume",
-            f"{bundle}:/ca.pem:ro",
-        )
+        words = (*LIMITED, "--volume", "owed:/var/lib/chipwatch", "--volume", f"{bundle}:/ca.pem:ro")
         words += (*settings(double.encrypt(pem, key), AWS_CA_BUNDLE="/ca.pem", CHIPWATCH_LEVEL="all"), image)
         engine.start("tls", *words)
         until(lambda: len(double.requests) >= 15, 90)

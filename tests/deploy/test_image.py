@@ -36,26 +36,12 @@ def test_hadolint_finds_nothing():
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_hadolint_would_find_something(tmp_path):
-    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text() + "RUN cd /app && sudo pip install boto3\n")
-    done = subprocess.run(
-        [tools.hadolint(), tmp_path / "Dockerfile"], capture_output=True, text=True, timeout=LONG, check=False
-    )
-    assert done.returncode == 1
-    assert {"DL3003", "DL3004"} <= set(re.findall(r"DL\d+", done.stdout))
-
-
 @pytest.mark.proof
 def test_checkov_finds_nothing():
     command = [
         tools.checkov(),
-        "--framework",
-        "dockerfile",
-        "--file",
+        *["--framework", "dockerfile", "--skip-download", "--output", "json", "--file"],
         DOCKERFILE,
-        "--skip-download",
-        "--output",
-        "json",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     report = json.loads(done.stdout)
@@ -219,14 +205,8 @@ def test_a_probe_of_the_image_costs_little_more_than_an_empty_program_and_a_no_i
     assert probe < 1.6 * cost_of([sys.executable, "-c", "pass"], env)
     assert probe < 0.5 * cost_of([sys.executable, "-m", "chipwatch", "status", "--health"], env)
     heart.beat("cloudwatch: no credentials")
-    done = subprocess.run(
-        [sys.executable, script, "status", "--health", "--ready"],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
+    command = [sys.executable, script, "status", "--health", "--ready"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
     assert (done.returncode, "is not ready: cloudwatch: no credentials" in done.stdout + done.stderr) == (1, True)
     heart.close()
 

@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 from tests.deploy import boot
-from tests.deploy.test_user_data import FAKE, Play, tool
+from tests.deploy.test_user_data import Play, tool
 
 pytestmark = [
     pytest.mark.deploy_files,
@@ -18,6 +18,7 @@ pytestmark = [
 TOML = 'sink = ["stdout"]\n'
 CURL = """  "curl "*) cp "$play/site${last#https://host}" "${*: -2:1}" || exit 22 ;;
 """
+HOST = "https://host/1.0"
 
 
 @pytest.fixture
@@ -30,6 +31,11 @@ def play(tmp_path):
 
 def install(play, version, *options):
     return play.cli("--version", version, "--from", play.wheels, "--config", play.folder / "mine.toml", *options)
+
+
+def fetch(play, place, digest, *options, version="1.0"):
+    """Install what is at a place, whose sums have a SHA-256."""
+    return play.cli("--version", version, "--from", place, "--sha256", digest, "--config", play.folder / "mine.toml", *options)  # fmt: skip
 
 
 def current(play):
@@ -55,10 +61,9 @@ def changes(play, name, shell):
 
 def breaks(play, words, only="9.9.9"):
     """Let a command fail while the release `only` is the present one."""
+    is_other = f'[[ "$(readlink {play.root}/opt/chipwatch/current)" != *{only}* ]]'
     for name in ("systemctl", "python3.12"):
-        text = (play.bin / name).read_text()
-        check = f'case "$name $*" in "{words}"*) [[ "$(readlink {play.root}/opt/chipwatch/current)" != *{only}* ]] || exit 3 ;; esac\n'
-        (play.bin / name).write_text(text.replace("last=${!#}\n", f"{check}last=${{!#}}\n"))
+        changes(play, name, f'case "$name $*" in "{words}"*) {is_other} || exit 3 ;; esac')
 
 
 def test_an_update_keeps_one_previous_release_and_rollback_brings_it_back_with_its_configuration(play):
@@ -122,9 +127,7 @@ def test_a_change_that_was_killed_in_the_middle_is_taken_back_by_the_next_run(pl
     install(play, "1.0")
     before = state(play)
     real = (play.bin / "systemctl").read_text()
-    (play.bin / "systemctl").write_text(
-        real.replace("last=${!#}\n", '[[ "$1" != daemon-reload ]] || kill -9 $PPID\nlast=${!#}\n')
-    )
+    changes(play, "systemctl", '[[ "$1" != daemon-reload ]] || kill -9 $PPID')
     assert install(play, "2.0").returncode == -9
     assert current(play) == "2.0"
     (play.bin / "systemctl").write_text(real)
@@ -138,13 +141,8 @@ def test_a_change_that_was_killed_in_the_middle_is_taken_back_by_the_next_run(pl
 def test_a_signal_in_the_middle_of_a_change_brings_back_what_was_there(play):
     install(play, "1.0")
     before = state(play)
-    real = (play.bin / "systemctl").read_text()
-    (play.bin / "systemctl").write_text(
-        real.replace(
-            "last=${!#}\n",
-            f'[[ "$1" != restart || -e {play.folder}/once ]] || {{ touch {play.folder}/once; kill -TERM $PPID; sleep 1; }}\nlast=${{!#}}\n',
-        )
-    )
+    once = play.folder / "once"
+    changes(play, "systemctl", f'[[ "$1" != restart || -e {once} ]] || {{ touch {once}; kill -TERM $PPID; sleep 1; }}')
     done = install(play, "2.0")
     assert done.returncode == 3, done.stderr
     assert state(play) == before
@@ -194,11 +192,7 @@ def test_a_check_that_fails_with_the_new_release_and_passes_with_the_old_changes
     before = state(play)
     new = play.folder / "new.toml"
     new.write_text("sink = ['google']\n")
-    python = play.bin / "python3.12"
-    text = python.read_text()
-    python.write_text(
-        text.replace("last=${!#}\n", 'last=${!#}\n[[ "$name $*" != "agent check"* || $0 != *2.0-* ]] || exit 1\n')
-    )
+    changes(play, "python3.12", '[[ "$name $*" != "agent check"* || $0 != *2.0-* ]] || exit 1')
     done = play.cli("--version", "2.0", "--from", play.wheels, "--config", new)
     assert done.returncode == 1
     assert "check: it fails with this release and configuration, and passes with the present ones" in done.stderr
@@ -237,10 +231,7 @@ def test_a_dry_run_asks_the_wheelhouses_pip_and_says_what_is_missing(play):
     words = f"python3.12 {play.wheels}/pip-26.0-py3-none-any.whl/pip install --dry-run"
     assert install(play, "1.0", "--dry-run").returncode == 0
     assert words in play.calls()
-    python = (play.bin / "python3.12").read_text()
-    (play.bin / "python3.12").write_text(
-        python.replace("last=${!#}\n", 'last=${!#}\n[[ "$*" != *--dry-run* ]] || { echo no msgspec; exit 1; }\n')
-    )
+    changes(play, "python3.12", '[[ "$*" != *--dry-run* ]] || { echo no msgspec; exit 1; }')
     done = install(play, "1.0", "--dry-run")
     assert done.returncode == 1
     assert "no msgspec" in done.stdout
@@ -316,10 +307,7 @@ def test_the_variables_of_the_service_hold_for_the_installation_too_and_stay_sec
     (play.folder / "proxy").write_text(
         '# ours\nHTTPS_PROXY="http://user:hunter2@proxy:3128"\nPATH=/nowhere\nnot a variable\n'
     )
-    text = (play.bin / "python3.12").read_text()
-    (play.bin / "python3.12").write_text(
-        text.replace("last=${!#}\n", 'echo "proxy=${HTTPS_PROXY:-}" >> "$play/calls"\nlast=${!#}\n')
-    )
+    changes(play, "python3.12", 'echo "proxy=${HTTPS_PROXY:-}" >> "$play/calls"')
     done = install(play, "1.0", "--environment", play.folder / "proxy")
     assert done.returncode == 0, done.stderr
     assert "proxy=http://user:hunter2@proxy:3128\n" in play.calls()
@@ -397,14 +385,9 @@ def site(play):
             for path in sorted(folder.rglob("*.*"))
         )
     )
-    (play.bin / "curl").write_text(
-        FAKE.replace("PLAY", str(play.folder)).replace('case "$name $*" in\n', f'case "$name $*" in\n{CURL}')
-    )
-    (play.bin / "curl").chmod(0o755)
-    text = (play.bin / "python3.12").read_text()
-    (play.bin / "python3.12").write_text(
-        text.replace("last=${!#}\n", 'last=${!#}\n[[ "$*" != *version_info\\[1\\]* ]] || { echo 12; exit; }\n')
-    )
+    play.add("curl")
+    changes(play, "curl", f'case "$name $*" in\n{CURL}esac')
+    changes(play, "python3.12", '[[ "$*" != *version_info\\[1\\]* ]] || { echo 12; exit; }')
     return hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest()
 
 
@@ -420,9 +403,7 @@ def package(folder, name, play):
 
 
 def test_over_https_it_fetches_what_this_python_and_machine_need_and_nothing_else(play, site):
-    done = play.cli(
-        "--version", "1.0", "--from", "https://host/1.0/", "--sha256", site, "--config", play.folder / "mine.toml"
-    )
+    done = fetch(play, f"{HOST}/", site)
     assert done.returncode == 0, done.stderr
     names = re.findall(r"https://host/1\.0/(\S+)", play.calls())
     machine = tool("uname", "-m").stdout.strip()
@@ -435,51 +416,36 @@ def test_over_https_it_fetches_what_this_python_and_machine_need_and_nothing_els
 
 def test_the_same_files_in_another_folder_are_the_same_release(play, site):
     place = play.folder / "site/1.0"
-    options = ("--sha256", site, "--config", play.folder / "mine.toml")
-    assert play.cli("--version", "1.0", "--from", place, *options).returncode == 0
-    done = play.cli("--version", "1.0", "--from", place.rename(play.folder / "elsewhere"), *options)
+    assert fetch(play, place, site).returncode == 0
+    done = fetch(play, place.rename(play.folder / "elsewhere"), site)
     assert done.stdout == "chipwatch: 1.0 runs already\n"
 
 
 def test_over_https_other_bytes_than_the_sums_say_are_refused(play, site):
     (play.folder / "site/1.0/chipwatch-1.0-py3-none-any.whl").write_text("other")
-    done = play.cli(
-        "--version", "1.0", "--from", "https://host/1.0", "--sha256", site, "--config", play.folder / "mine.toml"
-    )
+    done = fetch(play, HOST, site)
     assert (done.returncode, play.releases()) == (1, [])
     assert "chipwatch-1.0-py3-none-any.whl is not what SHA256SUMS says" in done.stderr
-    wrong = play.cli(
-        "--version", "1.0", "--from", "https://host/1.0", "--sha256", "ab" * 32, "--config", play.folder / "mine.toml"
-    )
-    assert "--sha256: not that of SHA256SUMS" in wrong.stderr
+    assert "--sha256: not that of SHA256SUMS" in fetch(play, HOST, "ab" * 32).stderr
+    (play.folder / "site/1.0/SHA256SUMS").write_text("<!DOCTYPE html>\n<title>Sign in</title>")
+    done = fetch(play, HOST, site)
+    assert (done.returncode, play.releases()) == (1, [])
+    assert f"--sha256: not that of SHA256SUMS in {HOST}, which begins with '<!DOCTYPE html>" in done.stderr
 
 
-@pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun@ter2"])
+@pytest.mark.parametrize("password", ["hun/ter2", "hun@ter2"])
 def test_no_password_is_printed_whichever_program_says_it(play, site, password):
     (play.folder / "proxy").write_text(f"HTTPS_PROXY=http://user:{password}@a proxy\n")
-    text = (play.bin / "curl").read_text()
-    (play.bin / "curl").write_text(
-        text.replace("last=${!#}\n", """echo "Unsupported syntax in '$HTTPS_PROXY'" >&2; exit 5\n""")
-    )
-    options = ("--sha256", site, "--config", play.folder / "mine.toml", "--environment", play.folder / "proxy")
-    said = [
-        play.cli("--version", "1.0", "--from", f"{scheme}://user:{password}@host/x", *options)
-        for scheme in ("https", "http")
-    ]
+    changes(play, "curl", """echo "Unsupported syntax in '$HTTPS_PROXY'" >&2; exit 5""")
+    options = ("--environment", play.folder / "proxy")
+    said = [fetch(play, f"{scheme}://user:{password}@host/x", site, *options) for scheme in ("https", "http")]
     assert [done.returncode for done in said] == [1, 2]
     assert "Unsupported syntax in 'http://***@a proxy'" in said[0].stderr
     assert "ter2" not in "".join(done.stdout + done.stderr for done in said)
 
 
-def test_a_page_in_the_place_of_the_sums_is_refused_with_its_first_words(play, site):
-    (play.folder / "site/1.0/SHA256SUMS").write_text("<!DOCTYPE html>\n<title>Sign in</title>")
-    done = play.cli("--version", "1.0", "--from", "https://host/1.0", "--sha256", site, "--config", play.folder / "mine.toml")  # fmt: skip
-    assert (done.returncode, play.releases()) == (1, [])
-    assert "--sha256: not that of SHA256SUMS in https://host/1.0, which begins with '<!DOCTYPE html>" in done.stderr
-
-
 def test_without_curl_an_address_is_refused_at_once(play):
-    done = play.cli("--version", "1.0", "--from", "https://host/1.0", "--sha256", "ab" * 32, "--config", play.folder / "mine.toml")  # fmt: skip
+    done = fetch(play, HOST, "ab" * 32)
     assert (done.returncode, done.stderr) == (1, "chipwatch: --from: https:// takes curl, and it is not on PATH\n")
 
 
@@ -489,18 +455,13 @@ def test_a_package_that_needs_no_python_is_unpacked_where_there_is_none(play, si
     if way != "file":
         (play.bin / "python3.12").unlink()
     (one,) = folder.glob("*-linux-*.tar.gz")
-    come_from = {
-        "file": (one, hashlib.sha256(one.read_bytes()).hexdigest()),
-        "folder": (folder, site),
-        "https": ("https://host/1.0", site),
-    }
-    place, digest = come_from[way]
-    done = play.cli("--version", "1.0", "--from", place, "--sha256", digest, "--config", play.folder / "mine.toml")
+    of_file = hashlib.sha256(one.read_bytes()).hexdigest()
+    place, digest = {"file": (one, of_file), "folder": (folder, site), "https": (HOST, site)}[way]
+    done = fetch(play, place, digest)
     assert done.returncode == 0, done.stderr
-    assert (
-        f"installing 1.0 from {'package.tar.gz' if way == 'file' else one.name}, which needs no Python" in done.stdout
-    )
+    name = "package.tar.gz" if way == "file" else one.name
+    assert f"installing 1.0 from {name}, which needs no Python" in done.stdout
     assert (play.root / "opt/chipwatch/current/bin/agent").exists()
     assert "pip" not in play.calls().replace(".whl", "") or way == "https"
-    wrong = play.cli("--version", "2.0", "--from", one, "--sha256", "ab" * 32)
+    wrong = fetch(play, one, "ab" * 32, version="2.0")
     assert (wrong.returncode, current(play)) == (1, "1.0")

@@ -15,12 +15,6 @@ MOST_LINES = 1500
 """Lines of generated dashboards and alarms in the modules of both clouds."""
 
 
-@pytest.fixture(scope="module")
-def terraform(tmp_path_factory):
-    with tf.providers() as served:
-        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
-
-
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_folder_has_what_a_registry_wants_and_names_no_file_outside(cloud):
     folder = CLOUDS[cloud]

@@ -23,12 +23,6 @@ echo "chipwatch: 0.2.0 runs $*"
 """
 
 
-@pytest.fixture(scope="module")
-def terraform(tmp_path_factory):
-    with tf.providers() as served:
-        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
-
-
 @pytest.fixture
 def planned(terraform):
     def plan(script, **given):

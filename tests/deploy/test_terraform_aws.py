@@ -1,8 +1,8 @@
 """
-terraform/aws, by the real Terraform on a stand-in for hashicorp/aws, and what it plans by botocore, moto and checkov.
+The plans of terraform/aws by the real Terraform on a stand-in for hashicorp/aws, as botocore, moto and checkov take them.
 
 What each example plans is kept in golden/terraform/aws; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_aws.py`
-renews it, and the lists of inputs and outputs in the READMEs.
+renews it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,17 @@ from tests.deploy import terraform as tf
 from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
 from tests.deploy.test_ecs import agent_of as container_of
-from tests.doubles.terraform import trim
-from tools.dashboards import terraform_aws, without_jobs
-from tools.installers import installers
+from tools.dashboards import without_jobs
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import options_of
 from chipwatch.config.load import load
 from chipwatch.config.options import TABLES, Config
-from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES
 
-AWS = tf.ROOT / "terraform/aws"
-FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"
-GOLDEN = tf.GOLDEN / "aws"
-STALE = "if this change is meant, `make golden` renews it"
-MODULES = [AWS, *sorted(path for path in (AWS / "modules").iterdir() if path.is_dir())]
-EXAMPLES = sorted(path for path in (AWS / "examples").iterdir() if path.is_dir())
+FOLDER = tf.ROOT / "terraform/aws"
+FILES = FOLDER.parent.parent / "ecs-sidecar/task-definitions"
 LONG = 300.0
 
 ACCOUNT = "123456789012"
@@ -76,211 +69,28 @@ GIVEN = {
 """Variables of the examples."""
 
 
-def each(modules):
-    return pytest.mark.parametrize("module", modules, ids=lambda path: path.name)
-
-
-@pytest.fixture(scope="module")
-def terraform(tmp_path_factory):
-    with tf.providers() as served:
-        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
-
-
-@pytest.fixture(scope="module")
-def planned(terraform):
-    """Plan an example, once."""
-    made = {}
-
-    def plan(name):
-        if name not in made:
-            made[name] = terraform.plan(AWS / "examples" / name, GIVEN[name])
-        return made[name]
-
-    return plan
-
-
-# -- the files ---------------------------------------------------------------------------------------------------
-
-
-def test_every_folder_was_thought_of():
-    assert {path.name for path in EXAMPLES} == set(GIVEN)
-    assert [path.stem for path in sorted(GOLDEN.glob("*.json"))] == sorted(GIVEN)
-    assert tf.has_files(AWS) == sorted([*MODULES, *EXAMPLES])
-
-
-def test_the_files_are_formatted(terraform):
-    tf.check_formatted(terraform, AWS)
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_is_valid(terraform, module):
-    tf.check_valid(terraform, module)
-
-
-@each(MODULES)
-def test_its_own_tests_pass(terraform, module):
-    tf.check_own_tests(terraform, module)
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions"), ("install-script", "agent")]
-    + [(name, "dimensions") for name in ("alarms", "dashboards", "iam")],
-)
-def test_the_dimensions_are_those_that_the_agent_knows(module, name):
-    text = tf.blocks(AWS / "modules" / module)["variable"][name]
-    assert (
-        tuple(
-            re.findall(
-                r'"(\w+)"', re.findall(r"setsubtract\(var\.(?:agent\.)?(?:\w+_)?dimensions, \[(.*?)\]", text)[-1]
-            )
-        )
-        == WORDS
-    )
+# -- plans -------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_are_those_that_the_agent_knows():
     known = {"CONFIG", *(name.upper() for name in options_of(Config))} - {"COMMON_DIMS", *map(str.upper, TABLES)}
-    variables = tf.blocks(AWS / "modules/ecs")["variable"]
+    variables = tf.blocks(FOLDER / "modules/ecs")["variable"]
     for name in ("environment", "secrets"):
         assert set(re.search(r"CHIPWATCH_\(\(([A-Z_|]+)\)", variables[name])[1].split("|")) == known
     names = re.search(r'NAMES = "\^\(\|([^)]+)\)', variables["environment"])[1].replace("[.]", ".")
     assert set(names.split("|")) == {"native", *PROFILES}
 
 
-@each(MODULES)
-def test_every_precondition_is_broken_once_and_says_whose_it_is(module):
-    (tests,) = (module / "tests").glob("*.tftest.hcl")
-    text = "".join((module / f"{name}.tf").read_text() for name in ("main", "outputs"))
-    broken = re.findall(r"expect_failures = \[(?:aws_|output\.)", tests.read_text())
-    assert len(broken) == text.count("precondition {")
-    messages = re.findall(r'precondition \{\n.*?error_message = "(\w+):', text, re.DOTALL)
-    assert len(messages) == text.count("precondition {")
-    assert set(messages) <= set(tf.blocks(module)["variable"])
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_is_laid_out_as_modules_are(module):
-    whole = tf.check_layout(module, "aws", is_called=module not in EXAMPLES)
-    without_texts = re.sub(r'(description|error_message|condition)\s*= .*|default     = "us-east-1"', "", whole)
-    assert not re.search(r"\b\d{12}\b|us-east-1|arn:aws:", without_texts), "partition, account and region are asked for"
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_asks_for_versions_that_the_stand_in_has(module):
-    versions = (module / "versions.tf").read_text()
-    assert 'required_version = ">= 1.5.7"' in versions
-    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
-    for floor in re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE):
-        assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
-    assert ("hashicorp/aws" in versions) == (module.name != "install-script"), "a script needs no provider"
-
-
-@each(MODULES)
-def test_its_readme_lists_inputs_and_outputs(module):
-    tf.check_readme(module)
-
-
-@each(MODULES)
-def test_what_can_have_tags_has_them(module):
-    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
-    [of] = schema["provider_schemas"].values()
-    for kind, name, text in re.findall(
-        r'^resource "(\w+)" "(\w+)" \{\n(.*?)^\}', (module / "main.tf").read_text(), re.DOTALL | re.MULTILINE
-    ):
-        attributes = of["resource_schemas"][kind]["block"]["attributes"]
-        assert ("tags" not in attributes) or re.search(r"^  tags\s+= var\.tags$", text, re.MULTILINE), name
-        assert ("region" not in attributes) or re.search(r"^  region\s+= var\.region$", text, re.MULTILINE), name
-        assert ("permissions_boundary" not in attributes) or "var.permissions_boundary" in text, name
-
-
-def test_dashboards_and_alarms_are_what_the_generator_says():
-    generated = {path: path.read_text(encoding="utf-8") for path in AWS.rglob("generated/*/*")}
-    assert generated == terraform_aws(), STALE
-
-
-def test_the_user_data_is_what_the_generator_says():
-    path = AWS / "user-data.sh.tftpl"
-    assert path.read_text(encoding="utf-8") == installers()[path], STALE
-
-
-# -- the stand-in ------------------------------------------------------------------------------------------------
-
-
-def test_the_stand_in_has_what_is_used_and_nothing_else():
-    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
-    [of] = schema["provider_schemas"].values()
-    used = trim.used()
-    for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
-        wanted = {name for name in used[kind] if name.startswith("aws_")}
-        assert set(of[part]) == wanted, "`python -m tests.doubles.terraform.trim` makes it anew"
-
-
-WRONG = {
-    "an argument that is not there": (
-        'resource "aws_sns_topic" "a" {\n  titel = "a"\n}', "validate", "Unsupported argument",
-    ),
-    "a block that is not there": (
-        'resource "aws_sns_topic" "a" {\n  titel {}\n}', "validate", "Unsupported block type",
-    ),
-    "a requirement that is missing": ('resource "aws_cloudwatch_dashboard" "a" {\n  dashboard_name = "a"\n}', "validate", "dashboard_body"),
-    "a type that is another": ('resource "aws_sns_topic" "a" {\n  tags = "a"\n}', "validate", "map of string required"),
-    "a document that is none": (
-        'resource "aws_cloudwatch_dashboard" "a" {\n  dashboard_name = "a"\n  dashboard_body = "{"\n}', "plan", "no JSON",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mistake", WRONG)
-def test_the_stand_in_sees(terraform, tmp_path, monkeypatch, mistake):
-    text, command, said = WRONG[mistake]
-    monkeypatch.setattr(tf, "ROOT", tmp_path)
-    (module := tmp_path / mistake.replace(" ", "-")).mkdir()
-    (module / "main.tf").write_text(f"{text}\n")
-    terraform.init(module)
-    done = terraform(module, command, "-no-color")
-    assert done.returncode == 1
-    assert said in done.stdout + done.stderr
-
-
-# -- plans -------------------------------------------------------------------------------------------------------
-
-
-@each(EXAMPLES)
-def test_an_example_plans_what_it_planned(planned, module):
-    tf.check_golden(GOLDEN / f"{module.name}.json", tf.document(planned(module.name)))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"agent_version": "latest"}, "agent: version is one version, as in 0.1.0; no range."),
-        ({"subnet_ids": None}, 'The root module input variable "subnet_ids" is not set'),
-        ({"image_id": "al2023"}, "image_id: an AMI, as in ami-0123456789abcdef0"),
-        ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
-        ({"alarm_actions": ["pager"]}, "alarm_actions: at most 5 ARNs"),
-    ],
-)
-def test_a_wrong_input_is_refused_by_name_before_anything_is_planned(terraform, tmp_path, given, said):
-    module = AWS / "examples/ec2-fleet"
-    terraform.init(module)
-    variables = {key: value for key, value in (GIVEN["ec2-fleet"] | given).items() if value is not None}
-    (file := tmp_path / "given.tfvars.json").write_text(json.dumps(variables))
-    done = terraform(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={file}")
-    assert done.returncode == 1
-    assert said in re.sub(r"\s*[│╷╵]?\s+", " ", done.stderr)
-
-
-def only(found):
-    (one,) = found.values()
-    return one
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_example_plans_what_it_planned(planned, name):
+    tf.check_golden(tf.GOLDEN / f"aws/{name}.json", tf.document(planned(name)))
 
 
 # -- what is planned, taken by others ----------------------------------------------------------------------------
 
 
 def test_the_launch_template_installs_what_the_variables_name(planned):
-    template = only(tf.of_type(planned("ec2-fleet"), "aws_launch_template"))
+    template = tf.only(tf.of_type(planned("ec2-fleet"), "aws_launch_template"))
     script = tf.unpacked(template["user_data"])
     settings = dict(line.split("=", 1) for line in script.split("END_OF_SETTINGS")[1].strip("'\n").splitlines())
     assert {key: value for key, value in settings.items() if value} == {
@@ -289,7 +99,7 @@ def test_the_launch_template_installs_what_the_variables_name(planned):
         "sums_sha256": "a" * 64,
     }  # fmt: skip
     for name in ("chipwatch.service", "uninstall.sh"):
-        assert (AWS / "files" / name).read_text().strip() in script
+        assert (FOLDER / "files" / name).read_text().strip() in script
     assert len(template["user_data"]) * 3 / 4 < 16 * 1024
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, timeout=LONG, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -301,8 +111,8 @@ def test_the_launch_template_installs_what_the_variables_name(planned):
     [("p5.48xlarge", "gpu-idle"), ("g5g.xlarge", "gpu-idle"), ("p6e-gb200.36xlarge", "gpu-idle"), ("trn2.48xlarge", "neuron-core-busy"), ("inf2.xlarge", "neuron-core-busy"), ("c7gn.large", None)],
 )  # fmt: skip
 def test_the_fleets_image_is_the_given_one_and_its_alarms_watch_the_types_chips(terraform, instance_type, alarm):
-    plan = terraform.plan(AWS / "examples/ec2-fleet", GIVEN["ec2-fleet"] | {"instance_type": instance_type})
-    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == "ami-00000000000000640"
+    plan = terraform.plan(FOLDER / "examples/ec2-fleet", GIVEN["ec2-fleet"] | {"instance_type": instance_type})
+    assert tf.only(tf.of_type(plan, "aws_launch_template"))["image_id"] == "ami-00000000000000640"
     alarms = {one["alarm_name"].split("-", 1)[1] for one in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values()}
     assert alarms & {"gpu-idle", "neuron-core-busy"} == ({alarm} if alarm else set())
     roles = tf.of_type(plan, "aws_iam_role_policy_attachment").values()
@@ -315,7 +125,7 @@ UPDATE = {"agent_version": "0.2.0", "wheelhouse": "s3://wheels/chipwatch/0.2.0",
 
 def test_an_update_of_the_agent_changes_no_instance_of_a_p5_fleet(terraform):
     given = GIVEN["ec2-fleet"] | P5
-    plan = terraform.change(AWS / "examples/ec2-fleet", given, given | UPDATE)
+    plan = terraform.change(FOLDER / "examples/ec2-fleet", given, given | UPDATE)
     changed = {
         one["address"]: one["change"] for one in plan["resource_changes"] if one["change"]["actions"] != ["no-op"]
     }
@@ -323,7 +133,7 @@ def test_an_update_of_the_agent_changes_no_instance_of_a_p5_fleet(terraform):
     assert {re.sub(r"module\.\w+(\[\d\])?\.|\[.*", "", address) for address in changed} == {
         "aws_ssm_document.this", "aws_launch_template.this", "aws_iam_role_policy.install",
     }  # fmt: skip
-    group = only(tf.of_type(plan, "aws_autoscaling_group"))
+    group = tf.only(tf.of_type(plan, "aws_autoscaling_group"))
     assert "instance_refresh" not in group
     template = next(change for address, change in changed.items() if "aws_launch_template" in address)
     differs = {key for key, value in template["after"].items() if template["before"][key] != value}
@@ -347,15 +157,15 @@ REGISTRIES = {
 @pytest.mark.parametrize("host", REGISTRIES)
 def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
     given = {"image": f"{ACCOUNT}.{host}/team/chipwatch@sha256:{'0' * 64}", "create_daemon": False}
-    plan = terraform.plan(AWS / "modules/ecs", given)
-    statements = json.loads(only(tf.of_type(plan, "aws_iam_role_policy"))["policy"])["Statement"]
+    plan = terraform.plan(FOLDER / "modules/ecs", given)
+    statements = json.loads(tf.only(tf.of_type(plan, "aws_iam_role_policy"))["policy"])["Statement"]
     (pull,) = [one for one in statements if one["Sid"] == "PullImage"]
     assert pull["Resource"].split(":")[3:] == [REGISTRIES[host], ACCOUNT, "repository/team/chipwatch"]
 
 
 def test_the_template_gets_the_variables_that_its_header_lists():
-    header = (AWS / "user-data.sh.tftpl").read_text().split("set -euo")[0]
-    call = (AWS / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    header = (FOLDER / "user-data.sh.tftpl").read_text().split("set -euo")[0]
+    call = (FOLDER / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
     for name in re.findall(r"^    (\w+)\s+=", call, re.MULTILINE):
         assert re.search(rf"^#.*\b{name}\b", header, re.MULTILINE), name
 
@@ -415,7 +225,7 @@ def of_module(terraform):
             "secrets": secrets,
             "tags": {pair["key"]: pair["value"] for pair in file["tags"]},
         }
-        return file, terraform.plan(AWS / "modules/ecs", variables | given)
+        return file, terraform.plan(FOLDER / "modules/ecs", variables | given)
 
     return plan
 
@@ -459,7 +269,7 @@ def test_ecs_takes_the_planned_task(planned, client, tmp_path, name):
     taken = ecs.register_task_definition(**told)["taskDefinition"]
     assert taken["status"] == "ACTIVE"
     if services := tf.of_type(plan, "aws_ecs_service"):
-        service = only(services)
+        service = tf.only(services)
         ecs.create_cluster(clusterName="train")
         made = ecs.create_service(
             cluster="train",
@@ -471,9 +281,9 @@ def test_ecs_takes_the_planned_task(planned, client, tmp_path, name):
         assert made["schedulingStrategy"] == "DAEMON"
 
 
-@each(EXAMPLES)
-def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, module):
-    iam, plan = client("iam"), planned(module.name)
+@pytest.mark.parametrize("name", GIVEN)
+def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, name):
+    iam, plan = client("iam"), planned(name)
     allowed = {
         "SendMetrics": {"cloudwatch:PutMetricData"},
         "FindAutoScalingGroup": {"ec2:DescribeTags"},
@@ -485,7 +295,7 @@ def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, mod
     }
     roles, policies = tf.of_type(plan, "aws_iam_role"), tf.of_type(plan, "aws_iam_role_policy")
     for n, role in enumerate(roles.values()):
-        iam.create_role(RoleName=f"{module.name}-{n}", AssumeRolePolicyDocument=role["assume_role_policy"])
+        iam.create_role(RoleName=f"{name}-{n}", AssumeRolePolicyDocument=role["assume_role_policy"])
         assert "*" not in role["assume_role_policy"].replace(f":{ACCOUNT}:*", "")
     for n, policy in enumerate(policies.values()):
         said = json.loads(policy["policy"])
@@ -495,11 +305,11 @@ def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, mod
             assert unbound == (statement["Sid"] in {"SendMetrics", "FindAutoScalingGroup", "LogIn"})
             if statement["Sid"] == "SendMetrics":
                 assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Chipwatch"}}
-        iam.create_policy(PolicyName=f"{module.name}-{n}", PolicyDocument=policy["policy"])
+        iam.create_policy(PolicyName=f"{name}-{n}", PolicyDocument=policy["policy"])
         with pytest.raises(ClientError, match="MalformedPolicyDocument"):
             iam.create_policy(PolicyName="wrong", PolicyDocument=policy["policy"].replace('"Allow"', '"Alow"'))
     by_api = any("ec2:DescribeTags" in policy["policy"] for policy in policies.values())
-    assert by_api == (module.name == "ec2-fleet"), "only where autoscaling_group is among the dimensions"
+    assert by_api == (name == "ec2-fleet"), "only where autoscaling_group is among the dimensions"
 
 
 def said_by_the_generator(name, *, alarms):
@@ -531,7 +341,7 @@ EXPECTED = {"ec2-fleet": {"groups": (tf.LATER,)}, "dashboards-and-alarms": {"hos
 
 @pytest.mark.parametrize("name", SAME)
 def test_cloudwatch_takes_the_planned_dashboard_and_it_is_the_generators(planned, client, name):
-    dashboard = only(tf.of_type(planned(name), "aws_cloudwatch_dashboard"))
+    dashboard = tf.only(tf.of_type(planned(name), "aws_cloudwatch_dashboard"))
     cloudwatch = client("cloudwatch")
     cloudwatch.put_dashboard(DashboardName=dashboard["dashboard_name"], DashboardBody=dashboard["dashboard_body"])
 
@@ -576,18 +386,6 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
                 assert told[word] == wanted[word], (key, word)
 
 
-def test_the_texts_of_an_alarm_are_planned(planned):
-    alarms = {
-        one["alarm_name"]: one
-        for one in tf.of_type(planned("dashboards-and-alarms"), "aws_cloudwatch_metric_alarm").values()
-    }
-    assert alarms["chipwatch-gpu-idle"]["threshold"] == 10
-    assert alarms["chipwatch-gpu-memory-full"]["datapoints_to_alarm"] == 6
-    assert "alarm_actions" not in alarms["chipwatch-neuron-core-idle"]
-    assert alarms["chipwatch-gpu-lost"]["alarm_actions"] == [tf.LATER]
-    assert "chipwatch-neuron-core-busy" not in alarms
-
-
 # -- checkov -----------------------------------------------------------------------------------------------------
 
 LEFT = {
@@ -613,7 +411,7 @@ def faults(*words):
 
 @pytest.mark.proof
 def test_checkov_finds_nothing_new_in_the_modules():
-    words = ["--directory", AWS, "--skip-path", "examples"]  # these are in the plans
+    words = ["--directory", FOLDER, "--skip-path", "examples"]  # these are in the plans
     assert faults(*words, "--framework", "terraform") <= LEFT.keys()
 
 

@@ -1,8 +1,8 @@
 """
-terraform/google, by the real Terraform on a stand-in for hashicorp/google, and what it plans by Google's client, bash and checkov.
+The plans of terraform/google by the real Terraform on a stand-in for hashicorp/google, as Google's client, bash and checkov take them.
 
 What each example plans is kept in golden/terraform/google; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_google.py`
-renews it, and the lists of inputs and outputs in the READMEs.
+renews it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,15 @@ from tests.agent.advisor.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf
 from tests.deploy.test_user_data import FAKE, Play
-from tests.doubles.terraform import trim
 from tools.dashboards import terraform_google
-from tools.installers import installers
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.load import load
-from chipwatch.identity.names import WORDS
 from chipwatch_sinks.google import GoogleSink
 
-GOOGLE = tf.ROOT / "terraform/google"
-GOLDEN = tf.GOLDEN / "google"
-MODULES = [GOOGLE, *sorted(path for path in (GOOGLE / "modules").iterdir() if path.is_dir())]
-EXAMPLES = sorted(path for path in (GOOGLE / "examples").iterdir() if path.is_dir())
-STALE = "if this change is meant, `make golden` renews it"
+FOLDER = tf.ROOT / "terraform/google"
 LONG = 300.0
 
 PROJECT = "some-project"
@@ -62,155 +55,19 @@ GIVEN = {
 """Variables of the examples."""
 
 
-def each(modules):
-    return pytest.mark.parametrize("module", modules, ids=lambda path: path.name)
-
-
-@pytest.fixture(scope="module")
-def terraform(tmp_path_factory):
-    with tf.providers() as served:
-        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
-
-
-@pytest.fixture(scope="module")
-def planned(terraform):
-    """Plan an example, once."""
-    made = {}
-
-    def plan(name):
-        if name not in made:
-            made[name] = terraform.plan(GOOGLE / "examples" / name, GIVEN[name])
-        return made[name]
-
-    return plan
-
-
-def only(found):
-    (one,) = found.values()
-    return one
-
-
 def outputs(plan):
     return {name: one.get("value") for name, one in plan["planned_values"]["outputs"].items()}
 
 
-# -- the files ---------------------------------------------------------------------------------------------------
-
-
-def test_every_folder_was_thought_of():
-    assert {path.name for path in EXAMPLES} == set(GIVEN)
-    assert [path.stem for path in sorted(GOLDEN.glob("*.json"))] == sorted(GIVEN)
-    assert tf.has_files(GOOGLE) == sorted([*MODULES, *EXAMPLES])
-
-
-def test_what_is_generated_is_what_the_generators_say():
-    generated = {path: path.read_text(encoding="utf-8") for path in GOOGLE.rglob("generated/*/*")}
-    assert generated == terraform_google(), STALE
-    files = {path: path.read_text(encoding="utf-8") for path in (GOOGLE / "files").iterdir()}
-    expected = installers()
-    assert files == {path: text for path, text in expected.items() if path.is_relative_to(GOOGLE)}, STALE
-
-
-def test_unit_and_uninstaller_are_the_same_in_both_clouds():
-    for file in (boot.UNIT, boot.UNINSTALL):
-        assert (GOOGLE / "files" / file.name).read_bytes() == file.read_bytes(), STALE
-
-
-def test_the_dimensions_are_those_that_the_agent_knows():
-    text = tf.blocks(GOOGLE / "modules/install-script")["variable"]["agent"]
-    known = re.search(r"setsubtract\(var\.agent\.common_dims, \[(.*?)\]", text)[1]
-    assert tuple(re.findall(r'"(\w+)"', known)) == WORDS
-
-
-def test_nothing_outside_the_folder_is_read():
-    for module in [*MODULES, *EXAMPLES]:
-        for file in module.glob("*.tf"):
-            for path in re.findall(r'"(?:\$\{path\.module\}/)?(\.\.?/[./\w-]+)', file.read_text()):
-                assert (module / path).resolve().is_relative_to(GOOGLE), path
-
-
-def test_the_files_are_formatted(terraform):
-    tf.check_formatted(terraform, GOOGLE)
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_is_valid(terraform, module):
-    tf.check_valid(terraform, module)
-
-
-@each(MODULES)
-def test_its_own_tests_pass(terraform, module):
-    tf.check_own_tests(terraform, module)
-
-
-@each(MODULES)
-def test_every_precondition_is_broken_and_says_whose_it_is(module):
-    (tests,) = (module / "tests").glob("*.tftest.hcl")
-    expected = re.findall(r"expect_failures = \[(.*?)\]", tests.read_text(), re.DOTALL)
-    preconditions = re.findall(
-        r'precondition \{\n.*?error_message = "(\w+):', (module / "main.tf").read_text(), re.DOTALL
-    )
-    assert len(preconditions) == (module / "main.tf").read_text().count("precondition {")
-    assert len(re.findall(r"google_\w+\.", " ".join(expected))) == len(preconditions)
-    assert set(preconditions) <= set(tf.blocks(module)["variable"])
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_is_laid_out_as_modules_are(module):
-    tf.check_layout(module, "google", is_called=module not in EXAMPLES)
-
-
-@each([*MODULES, *EXAMPLES])
-def test_it_asks_for_versions_that_the_stand_in_has(module):
-    versions = (module / "versions.tf").read_text()
-    assert 'required_version = ">= 1.5.7"' in versions
-    if module.name == "install-script":
-        assert "required_providers" not in versions
-        return
-    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
-    (floor,) = re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE)
-    assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
-
-
-@each(MODULES)
-def test_its_readme_lists_inputs_and_outputs(module):
-    tf.check_readme(module)
-
-
-@each(MODULES)
-def test_what_can_have_labels_and_a_project_has_them(module):
-    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
-    [of] = schema["provider_schemas"].values()
-    for kind, name, text in re.findall(
-        r'^resource "(\w+)" "(\w+)" \{\n(.*?)^\}', (module / "main.tf").read_text(), re.DOTALL | re.MULTILINE
-    ):
-        attributes = of["resource_schemas"][kind]["block"]["attributes"]
-        assert ("labels" not in attributes) or re.search(r"^  labels\s+= var\.labels$", text, re.MULTILINE), name
-        assert ("user_labels" not in attributes) or "merge(var.labels" in text, name
-        assert ("project" not in attributes) or re.search(r"^  project\s+= .*var\.project_id", text, re.MULTILINE), name
+# -- plans -------------------------------------------------------------------------------------------------------
 
 
 def test_the_alarms_that_can_be_changed_all_exist():
-    text = tf.blocks(GOOGLE / "modules/alert-policies")["variable"]["alarms"]
+    text = tf.blocks(FOLDER / "modules/alert-policies")["variable"]["alarms"]
     known = set(re.findall(r'"([a-z-]+)"', re.search(r"keys\(var\.alarms\), \[(.*?)\]", text)[1]))
     names = re.findall(r'"displayName": "\$\{prefix\}-([a-z-]+)"', "".join(terraform_google().values()))
     assert known == set(names)
     assert known == set(re.findall(r"[a-z]+(?:-[a-z]+)+", text.split("There are ")[1].split('"')[0]))
-
-
-# -- the stand-in ------------------------------------------------------------------------------------------------
-
-
-def test_the_stand_in_has_what_is_used_and_nothing_else():
-    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
-    [of] = schema["provider_schemas"].values()
-    used = trim.used()
-    for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
-        wanted = {name for name in used[kind] if name.startswith("google_")}
-        assert set(of[part]) == wanted, "`python -m tests.doubles.terraform.trim` makes it anew"
-
-
-# -- plans -------------------------------------------------------------------------------------------------------
 
 
 def readable(value):
@@ -231,40 +88,19 @@ def title(widget):
     return widget.get("title") or widget["text"]["content"]
 
 
-@each(EXAMPLES)
-def test_an_example_plans_what_it_planned(planned, module):
-    plan = planned(module.name)
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_example_plans_what_it_planned(planned, name):
+    plan = planned(name)
     shown = {address: readable(values) for address, values in tf.resources(plan).items()}
-    tf.check_golden(GOLDEN / f"{module.name}.json", tf.as_rows(shown, outputs(plan)))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"agent_version": "latest"}, "agent: version is one version, as in 0.1.0; no range."),
-        ({"subnetwork": None}, 'The root module input variable "subnetwork" is not set'),
-        ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
-        ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),
-        ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
-        ({"notification_channels": ["pager"]}, "notification_channels: at most 16 full names"),
-    ],
-)
-def test_a_wrong_input_is_refused_by_name_before_anything_is_planned(terraform, tmp_path, given, said):
-    module = GOOGLE / "examples/gce-fleet"
-    terraform.init(module)
-    variables = {key: value for key, value in (GIVEN["gce-fleet"] | given).items() if value is not None}
-    (file := tmp_path / "given.tfvars.json").write_text(json.dumps(variables))
-    done = terraform(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={file}")
-    assert done.returncode == 1
-    assert said in re.sub(r"\s*[│╷╵]?\s+", " ", done.stderr)
+    tf.check_golden(tf.GOLDEN / f"google/{name}.json", tf.as_rows(shown, outputs(plan)))
 
 
 # -- who may do what ---------------------------------------------------------------------------------------------
 
 
-@each(EXAMPLES)
-def test_metrics_may_be_written_and_nothing_else(planned, module):
-    plan = planned(module.name)
+@pytest.mark.parametrize("name", GIVEN)
+def test_metrics_may_be_written_and_nothing_else(planned, name):
+    plan = planned(name)
     roles = {
         address: values["role"]
         for kind in (
@@ -280,11 +116,11 @@ def test_metrics_may_be_written_and_nothing_else(planned, module):
         "gce-fleet": {"roles/storage.objectViewer"},
         "os-policy-fleet": {"roles/storage.objectViewer"},
         "gke-workload-identity": {"roles/iam.workloadIdentityUser"},
-    }.get(module.name, set())
+    }.get(name, set())
 
 
 def test_the_chart_takes_the_values_for_workload_identity(terraform, tmp_path):
-    module = GOOGLE / "examples/gke-workload-identity"
+    module = FOLDER / "examples/gke-workload-identity"
     plan = terraform.plan(module, GIVEN["gke-workload-identity"] | {"direct": True, "project_number": "123456789012"})
     (file := tmp_path / "values.yaml").write_text(outputs(plan)["helm_values"])
     command = [tools.helm(), "template", "chipwatch", tf.ROOT / "helm/chipwatch", "--values", file]
@@ -317,7 +153,7 @@ def graphs(board):
 
 @pytest.mark.parametrize("name", SAME)
 def test_the_planned_dashboard_is_the_generators(planned, name):
-    dashboard = only(tf.of_type(planned(name), "google_monitoring_dashboard"))
+    dashboard = tf.only(tf.of_type(planned(name), "google_monitoring_dashboard"))
     board, generated = json.loads(dashboard["dashboard_json"]), said_by_the_generator(name, alarms=False)
     assert sorted(check_google(board)) == sorted(check_google(generated))
     assert graphs(board) == graphs(generated)
@@ -385,30 +221,16 @@ def test_a_machine_with_accelerators_is_stopped_for_maintenance(terraform, machi
         "project_id": PROJECT, "machine_type": machine_type, "service_account_email": f"a@{PROJECT}.iam.gserviceaccount.com",
         "agent": {"version": "0.1.0", "wheelhouse": "gs://wheels/chipwatch/0.1.0"},
     }  # fmt: skip
-    plan = terraform.plan(GOOGLE / "modules/instance-template", given)
+    plan = terraform.plan(FOLDER / "modules/instance-template", given)
     (template,) = tf.of_type(plan, "google_compute_instance_template").values()
     assert template["scheduling"][0]["on_host_maintenance"] == maintenance
-
-
-def test_the_texts_of_an_alarm_are_planned(planned):
-    found = {
-        one["display_name"].removeprefix("chipwatch-"): one
-        for one in tf.of_type(planned("dashboards-and-alarms"), "google_monitoring_alert_policy").values()
-    }
-    idle = [one["condition_threshold"][0] for one in found["gpu-idle"]["conditions"]]
-    assert [(one["threshold_value"], one["duration"]) for one in idle] == [(10, "1800s")] * 2
-    assert found["gpu-memory-full"]["severity"] == "CRITICAL"
-    assert [one["condition_absent"][0]["duration"] for one in found["agent-silent"]["conditions"]] == ["300s"] * 2
-    assert "notification_channels" not in found["tpu-idle"]
-    assert found["gpu-lost"]["notification_channels"] == [tf.LATER]
-    assert found["gpu-lost"]["user_labels"] == {"chipwatch-alarm": "gpu-lost", "team": "ml"}
 
 
 def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
     pytest.importorskip("google.cloud.monitoring_v3", reason="the extra google has it")
     ours = "workload.googleapis.com/ours/"
     variables = {"project_id": PROJECT, "families": ["host"], "metric_prefix": ours}
-    plan = terraform.plan(GOOGLE / "modules/dashboards", variables)
+    plan = terraform.plan(FOLDER / "modules/dashboards", variables)
     config = load(None, {"sinks": {"google": {"prefix": ours}}}, {})
     try:
         generated = json.loads(make(config, Options(cloud="google", families=("host",))).text)
@@ -422,7 +244,7 @@ def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
 
 
 def startup_script(plan):
-    return only(tf.of_type(plan, "google_compute_instance_template"))["metadata"]["startup-script"]
+    return tf.only(tf.of_type(plan, "google_compute_instance_template"))["metadata"]["startup-script"]
 
 
 def policy_of(plan):
@@ -489,15 +311,15 @@ def test_the_policy_is_as_vm_manager_wants_it(planned):
 
 
 def test_the_script_that_removes_is_one_for_any_shell(terraform):
-    _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", POLICY | {"package_state": "removed"}))
+    _, resource = policy_of(terraform.plan(FOLDER / "modules/os-policy", POLICY | {"package_state": "removed"}))
     (run,) = resource["exec"]
     for stage in ("validate", "enforce"):
         assert shell(run[stage][0]["script"]) == (0, "")
 
 
 def test_the_installer_is_given_the_variables_that_it_takes():
-    text = (GOOGLE / "files/install.sh.tftpl").read_text()
-    call = (GOOGLE / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    text = (FOLDER / "files/install.sh.tftpl").read_text()
+    call = (FOLDER / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
     assert set(re.findall(r"^    (\w+)\s+=", call, re.MULTILINE)) == {
         found[1] for found in boot.MARK.finditer(text) if found[1]
     }
@@ -549,7 +371,7 @@ def stages(terraform, tmp_path):
     def plan(**given):
         given = POLICY | given
         given["agent"] = given["agent"] | {"wheelhouse": str(tmp_path)}
-        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", given))
+        _, resource = policy_of(terraform.plan(FOLDER / "modules/os-policy", given))
         (run,) = resource["exec"]
         return run["validate"][0]["script"], run["enforce"][0]["script"]
 
@@ -675,7 +497,7 @@ def faults(framework, *words):
 
 @pytest.mark.proof
 def test_checkov_finds_nothing_in_the_modules():
-    found = faults("terraform", "--directory", GOOGLE)
+    found = faults("terraform", "--directory", FOLDER)
     assert found.keys() == NOT_ASKED["terraform"].keys(), found
 
 

@@ -34,12 +34,6 @@ GIVEN = {
 MALFORMED = {f"{cloud}/{name}".removesuffix("/."): rows for cloud, of in (("aws", AWS), ("google", GOOGLE)) for name, rows in of.items()}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def terraform(tmp_path_factory):
-    with tf.providers() as served:
-        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
-
-
 @pytest.fixture
 def plan(terraform, tmp_path):
     """Plan a module with further inputs; return the exit status and the output, in one line."""

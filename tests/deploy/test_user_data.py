@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from tests.deploy import boot, tools
 from tools import installers
 
@@ -127,14 +128,6 @@ def test_terraform_renders_the_template_as_the_tests_do(tmp_path):
     assert json.loads(json.loads(done.stdout)) == boot.render(boot.TEMPLATE.read_text(), values)
 
 
-def test_nothing_but_plain_names_is_used_of_the_templates_language():
-    with pytest.raises(ValueError, match="only plain names"):
-        boot.render("${upper(x)}", {})
-    with pytest.raises(ValueError, match="only plain names"):
-        boot.render("%{ if x }", {})
-    assert boot.render("$${a} %%{b} ${ c }", {"c": "d"}) == "${a} %{b} d"
-
-
 def test_what_ec2_and_an_os_policy_get_is_smaller_than_they_take():
     given = {"index_url": "https://user:token@pypi.example/simple", "wheel_sha256": SHA, "region": "us-east-1"}
     assert len(boot.user_data(**given)) < OS_POLICY_TAKES - 3000
@@ -155,7 +148,6 @@ def test_shellcheck_finds_nothing(tmp_path):
 def test_the_cloud_init_file_holds_the_installer_and_runs_it_with_options_that_it_takes(play):
     text = boot.CLOUD_INIT.read_text()
     assert installers.packed_in(text) == boot.INSTALL.read_text()
-    yaml = pytest.importorskip("yaml")
     read = yaml.safe_load(text)
     assert set(read) == TOP_LEVEL
     assert gzip.decompress(base64.b64decode(read["write_files"][1]["content"])).decode() == boot.INSTALL.read_text()
@@ -168,11 +160,6 @@ def test_the_cloud_init_file_holds_the_installer_and_runs_it_with_options_that_i
     given = options | {"--config": play.folder / "mine.toml", "--from": play.wheels, "--sha256": ""}
     done = play.cli(*(word for pair in given.items() for word in pair))
     assert done.returncode == 0, done.stderr
-
-
-def test_the_cloud_init_file_has_no_key_that_cloud_init_would_pass_over():
-    keys = re.findall(r"(?m)^([^\s#-][^:]*):", boot.CLOUD_INIT.read_text())
-    assert set(keys) == TOP_LEVEL
 
 
 def test_cloud_init_takes_the_file():
@@ -244,6 +231,7 @@ def test_the_unit_checks_before_the_start_takes_little_and_leaves_nothing_runnin
         ("wheelhouse", "s3://B"), ("sums_sha256", "abc"), ("sums_sha256", SHA), ("index_url", "http://pypi.example"),
         ("index_url", "https://a b"), ("constraints", "constraints.txt"), ("wheel_sha256", "g" * 64), ("wheel_sha256", ""),
         ("constraints", ""), ("unit", ""), ("uninstall", "x"), ("extras", ""), ("extras", "google"),
+        ("index_url", "https://with.a/wheelhouse"),
     ],
 )  # fmt: skip
 def test_a_wrong_variable_is_refused_by_name_before_anything_is_done(play, name, value):
@@ -270,23 +258,9 @@ def test_the_agent_is_not_installed_by_its_name_alone(play, given):
     assert (play.calls(), list(play.root.iterdir())) == ("", [])
 
 
-@pytest.mark.parametrize("region", ["us-gov-west-1", "eusc-de-east-1"])
-def test_regions_of_every_partition_are_taken(play, region):
-    done = play.install(region=region)
-    assert done.returncode == 0, done.stderr
-
-
 def test_all_wrong_variables_are_reported_at_once(play):
     done = play.install(version="x", region="y", level="z")
     assert re.findall(r"chipwatch: (\w+):", done.stderr) == ["version", "region", "level"]
-
-
-@pytest.mark.parametrize("name", ["index_url", "constraints", "wheel_sha256"])
-def test_a_wheelhouse_and_an_index_are_not_given_together(play, name):
-    given = {"index_url": "https://x/simple", "constraints": "/c.txt", "wheel_sha256": SHA}
-    done = play.install(wheelhouse="/wheels", **{name: given[name]})
-    assert done.returncode == 2
-    assert f"chipwatch: {name}: with a wheelhouse" in done.stderr
 
 
 def test_a_value_is_never_executed_and_never_becomes_another(play):
@@ -324,13 +298,13 @@ def test_the_password_of_an_index_is_not_printed(play):
 
 
 def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_starts_the_unit(play):
-    done = play.install(region="us-east-1", namespace="Mine", level="detailed", config='[dims]\nteam = "a$b"')
+    done = play.install(region="eusc-de-east-1", namespace="Mine", level="detailed", config='[dims]\nteam = "a$b"')
     assert done.returncode == 0, done.stderr
     assert (play.root / "etc/systemd/system/chipwatch.service").read_text() == boot.UNIT.read_text()
     assert (play.root / "opt/chipwatch/uninstall.sh").read_text() == boot.UNINSTALL.read_text()
     config = (play.root / "etc/chipwatch/chipwatch.toml").read_text()
     assert config.split("\n", 1)[1] == (
-        'sink = ["cloudwatch"]\ncommon_dims = ["instance_id", "instance_type"]\nnamespace = "Mine"\nregion = "us-east-1"\n'
+        'sink = ["cloudwatch"]\ncommon_dims = ["instance_id", "instance_type"]\nnamespace = "Mine"\nregion = "eusc-de-east-1"\n'
         'level = "detailed"\n[dims]\nteam = "a$b"\n'
     )
     assert (play.root / "opt/chipwatch/current").resolve().name == play.releases()[0]
@@ -394,14 +368,6 @@ def test_hardware_that_is_absent_keeps_it_from_nothing(play):
     assert play.install().returncode == 0
 
 
-def test_a_service_that_does_not_start_ends_it_with_the_journals_last_words(play):
-    play.ends("systemctl restart chipwatch.service", 1)
-    done = play.install()
-    assert done.returncode == 1
-    assert "does not start" in done.stderr
-    assert "journalctl --unit chipwatch.service" in play.calls()
-
-
 def test_a_group_of_the_unit_that_the_machine_lacks_is_named_where_the_service_does_not_start(play):
     (play.root / "etc").mkdir()
     (play.root / "etc/group").write_text("root:x:0:\nvideo:x:44:ada\nrenderers:x:105:\n")
@@ -412,6 +378,7 @@ def test_a_group_of_the_unit_that_the_machine_lacks_is_named_where_the_service_d
         "chipwatch: there is no group render",
         "chipwatch: the service does not start; its last lines are above",
     ]
+    assert "journalctl --unit chipwatch.service" in play.calls()
     named = re.search("for name in (.*); do grep", boot.TEMPLATE.read_text())[1]
     assert f"SupplementaryGroups={named}\n" in boot.UNIT.read_text()
 
@@ -512,10 +479,9 @@ def wheelhouse(play):
     return folder, tool("sha256sum", folder / "SHA256SUMS").stdout.split()[0]
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_folder_of_wheels_is_installed_from_without_an_index(play, wheelhouse, scheme):
+def test_a_folder_of_wheels_is_installed_from_without_an_index(play, wheelhouse):
     folder, sums = wheelhouse
-    done = play.install(wheelhouse=f"{scheme}{folder}", sums_sha256=sums)
+    done = play.install(wheelhouse=f"file://{folder}", sums_sha256=sums)
     assert done.returncode == 0, done.stderr
     assert f"--no-index --find-links {folder} --find-links {folder}/wheelhouse chipwatch[cloudwatch]==" in play.calls()
 

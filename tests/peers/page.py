@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.bench.nvidia import GPUS
 from tests.bench.scale import Course
 from tests.peers.chart import Bar
 from tests.peers.chart import short as number
 from tests.peers.measure import Usage, ratios
-from tests.peers.programs import BY_NAME, GPUS, PROGRAMS, Program
+from tests.peers.programs import BY_NAME, PROGRAMS, Program
 
 REFERENCE = "psutil"
 GROUPS = ("this host", f"{GPUS} GPUs of a fake driver")

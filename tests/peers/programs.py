@@ -6,8 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,6 @@ FOLDER = ROOT / ".peers"
 """The programs of others, as `make peers` installs them."""
 LOOPS = Path(__file__).with_name("loops.py")
 SADC = ("/usr/lib/sysstat/sadc", "/usr/lib64/sa/sadc", "/usr/lib/sa/sadc")
-GPUS = 8
 
 
 @dataclass
@@ -156,22 +154,6 @@ PROGRAMS = (
 )
 # fmt: on
 BY_NAME = {program.name: program for program in PROGRAMS}
-
-
-@contextmanager
-def fake_gpus(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment in which programs find the fake driver; raise CannotMeasure without a compiler."""
-    from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
-
-    try:
-        library = build(folder)
-    except CannotBuild as reason:
-        raise CannotMeasure(str(reason)) from reason
-    driver = Driver(folder, "h100", GPUS)
-    driver.write()
-    (folder / "driver/nvidia").mkdir(parents=True)
-    (folder / "driver/nvidia/version").touch()
-    yield {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "FAKE_PROC": str(folder)}
 
 
 def install() -> list[str]:

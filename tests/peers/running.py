@@ -20,8 +20,9 @@ from pathlib import Path
 
 from tests.bench.child import ROOT, environment
 from tests.bench.figure import CannotMeasure
+from tests.bench.nvidia import fake_driver
 from tests.peers.measure import Usage, counters, tree, usage
-from tests.peers.programs import Place, Program, fake_gpus
+from tests.peers.programs import Place, Program
 from tests.ports import free_port
 
 START = 0.3
@@ -123,9 +124,9 @@ def one_round(programs: Sequence[Program], seconds: float, warm: float, absent: 
         addresses, taken = stack.enter_context(receiving(programs))
         gpus: dict[str, str] = {}
         if any(of.gpus for of in programs):
-            (folder / "driver").mkdir()
             try:
-                gpus = stack.enter_context(fake_gpus(folder / "driver"))
+                proc, env = stack.enter_context(fake_driver())
+                gpus = env | {"FAKE_PROC": proc}
             except CannotMeasure as reason:
                 absent |= {of.name: str(reason) for of in programs if of.gpus}
         running: dict[str, Started] = {}

@@ -71,21 +71,15 @@ def test_usage_is_a_rate_and_memory_is_as_at_the_end(proc):
     assert (used.rss, used.pss) == (2500 * 1024 / 1e6, 1000 * 1024 / 1e6)
 
 
-def test_a_process_that_ends_before_its_memory_is_read_counts_nothing(proc):
-    proc.put(10, rss=1000)
-    proc.put(11, 10, rss=500)
-    before = proc.read(10, 0.5)
-    after = proc.read(10, 1.5)
-    (proc.root / "11/smaps_rollup").unlink()
-    assert usage(before, after, proc.root).rss == 1000 * 1024 / 1e6
-
-
-def test_a_thread_that_ends_takes_nothing_off_the_others(proc):
-    proc.put(10, threads=((100, 0), (900, 0)))
+def test_a_process_or_thread_that_ends_before_it_is_read_counts_nothing_and_takes_nothing_off_the_others(proc):
+    proc.put(10, rss=1000, threads=((100, 0), (900, 0)))
+    proc.put(20, 10, rss=500)
     before = proc.read(10, 0.5)
     (proc.root / "10/task/11/status").unlink()
-    used = usage(before, proc.read(10, 1.5), proc.root)
-    assert used.switches == 0
+    after = proc.read(10, 1.5)
+    (proc.root / "20/smaps_rollup").unlink()
+    used = usage(before, after, proc.root)
+    assert (used.rss, used.switches) == (1000 * 1024 / 1e6, 0)
 
 
 def test_the_counters_of_this_process_can_be_read():
