@@ -38,8 +38,8 @@ test-deploy-files: $(VENV)/dev.stamp tools
 	$(BIN)/pytest $(PARALLEL) -m deploy_files tests/deploy $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
-QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
-  spool/test_codec.py spool/test_ledger.py host/test_counters.py test_datapoint.py) \
+QUICK ?= $(addprefix tests/agent/,config net engine/test_window.py \
+  engine/spool/test_ledger.py host/test_counters.py contract/test_datapoint.py) \
   tests/agent/test_public_face.py $(filter-out %/test_commands.py %/test_screens.py %/test_tutorial.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/test_english.py tests/test_names.py tests/sinks/test_stdout.py
 check: lint
 	$(BIN)/pytest -n 2 --quiet $(QUICK) $$($(BIN)/python tests/changed.py) $(PYTEST_ARGS)
@@ -239,7 +239,7 @@ image:
 	@echo "$(RUN_BASE)" | grep -Eq '@sha256:[0-9a-f]{64}$$' || { echo "RUN_BASE is to end with a digest (see ecs-sidecar/README.md), not: '$(RUN_BASE)'" >&2; exit 2; }
 	$(DOCKER) build $(if $(PLATFORM),--platform $(PLATFORM)) --file ecs-sidecar/Dockerfile --target $(TARGET) --tag $(IMAGE) --build-arg EXTRAS=$(EXTRAS) \
 	  --build-arg BUILD_BASE=$(BUILD_BASE) --build-arg RUN_BASE=$(RUN_BASE) $(if $(NEURON_BASE),--build-arg NEURON_BASE=$(NEURON_BASE)) \
-	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/chipwatch/contract/version.py) \
+	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/chipwatch/base/version.py) \
 	  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
 	  --build-arg CREATED=$(or $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null),1970-01-01T00:00:00Z) \
 	  --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .

@@ -21,7 +21,7 @@ import os
 import sys
 
 if sys.argv[1:3] == ["status", "--health"] and sys.argv[3:] in ([], ["--ready"]):  # a yes needs little
-    sys.path.insert(0, "/app/lib/chipwatch/status")
+    sys.path.insert(0, "/app/lib/chipwatch/service")
     from probe import NoHeartbeat, judge
 
     try:

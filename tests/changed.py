@@ -1,8 +1,8 @@
 """
 Finds what changed, for the Makefile.
 
-Without words it prints the tests of the files that changed since the last commit, for `make check`: agent/chipwatch/spool/sqlite.py
-has tests/agent/spool/test_sqlite*.py. With `--deploy-files` it ends with 0 if a file that `make test-deploy-files` reads
+Without words it prints the tests of the files that changed since the last commit, for `make check`: agent/chipwatch/engine/spool/sqlite.py
+has tests/agent/engine/spool/test_sqlite*.py. With `--deploy-files` it ends with 0 if a file that `make test-deploy-files` reads
 changed since the branch began, else with 1.
 """
 

@@ -12,10 +12,10 @@ from tests.changed import ROOT, deploy_files_changed, paths_for
 @pytest.mark.parametrize(
     ("name", "tests"),
     [
-        ("agent/chipwatch/spool/queue.py", {"tests/agent/spool/test_queue.py"}),
-        ("agent/chipwatch/pipeline/window.py", {"tests/agent/pipeline/test_window.py"}),
-        ("tests/agent/pipeline/test_window.py", {"tests/agent/pipeline/test_window.py"}),
-        ("tests/agent/pipeline/test_gone.py", set()),
+        ("agent/chipwatch/engine/spool/queue.py", {"tests/agent/engine/spool/test_queue.py"}),
+        ("agent/chipwatch/engine/window.py", {"tests/agent/engine/test_window.py"}),
+        ("tests/agent/engine/test_window.py", {"tests/agent/engine/test_window.py"}),
+        ("tests/agent/engine/test_gone.py", set()),
         ("README.md", set()),
         ("helm/chipwatch/values.yaml", set()),
     ],

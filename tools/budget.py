@@ -17,20 +17,20 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from tools.size import PACKAGES, ROOT, sizes
+from tools.size import PACKAGES, ROOT, room, sizes
 
 FILE: Final = "tools/size_budgets.json"
 ATTRIBUTES, METHODS, PARAMETERS, LINES = 15, 20, 7, 400
 """Limits of a class, a function and a module; above them they are named."""
 WIDTH: Final = 120
 DATA: Final = frozenset({".css", ".html", ".js", ".json", ".sql", ".tftpl", ".toml"})
-BESIDE: Final = ("tests", "tools")
+BESIDE, ONLY_DATA = ("tests", "tools"), ("dashboards",)
 """Folders whose lines have a budget, but are not part of the program."""
-ONLY_DATA: Final = ("dashboards",)
-SMALLER: Final = "take out as many; only a new room takes from the others"
+ROOMS: Final = ("lines", "data")
+"""Tables by room."""
 ADVICE: Final = {
-    "lines": SMALLER,
-    "data": SMALLER,
+    "lines": "take out as many",
+    "data": "take out as many",
     "attributes": f"split the class; {ATTRIBUTES} are enough",
     "methods": f"split the class; {METHODS} are enough",
     "parameters": f"take a struct; {PARAMETERS} are enough",
@@ -51,9 +51,9 @@ def measured(root: Path = ROOT) -> Figures:
     for package in (*PACKAGES, *ONLY_DATA):
         for path in sorted((root / package).rglob("*")):
             if path.suffix in DATA:
-                room = _room(path.relative_to(root).as_posix())
+                place = room(path.relative_to(root).as_posix())
                 rows = path.read_text("utf-8").splitlines()
-                figures["data"][room] = figures["data"].get(room, 0) + sum(ceil(len(row) / WIDTH) for row in rows)
+                figures["data"][place] = figures["data"].get(place, 0) + sum(ceil(len(row) / WIDTH) for row in rows)
     arrows: set[tuple[str, str]] = set()
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
@@ -63,20 +63,12 @@ def measured(root: Path = ROOT) -> Figures:
                 figures["modules"][name] = count
             for table, where, figure in _exceeding(tree):
                 figures[table][f"{name}:{where}"] = figure
-            arrows |= {(_room(name), room) for room in _imported(tree) if room != _room(name)}
+            arrows |= {(room(name), other) for other in _imported(tree) if other != room(name)}
     rooms = figures["lines"].keys() - {f"{folder}/" for folder in BESIDE}
     arrows = {(source, target) for source, target in arrows if target in rooms}
     figures["house"] = {"rooms": len(rooms), "arrows": len(arrows), "floors": _floors(arrows)}
-    figures["house"]["lines of code"] = sum(figures["lines"][room] for room in rooms)
+    figures["house"]["lines of code"] = sum(figures["lines"][each] for each in rooms)
     return figures
-
-
-def _room(path: str) -> str:
-    """Return the room of a file, by its path below the root."""
-    parts = path.split("/")
-    return "/".join(
-        parts[: 3 if path.startswith(PACKAGES) and len(parts) > 3 else 2 if path.startswith(PACKAGES) else 1]
-    )
 
 
 def _exceeding(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
@@ -128,11 +120,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         for name in names:
             package, *rest = name.split(".")
             if package in of_package:
-                yield (
-                    of_package[package]
-                    if len(rest) < 2 and package == "chipwatch"
-                    else f"{of_package[package]}/{rest[0]}"
-                )
+                yield of_package[package] + (f"/{rest[0]}" if len(rest) > 1 and package == "chipwatch" else "")
 
 
 def _floors(arrows: set[tuple[str, str]]) -> int:
@@ -148,41 +136,53 @@ def _floors(arrows: set[tuple[str, str]]) -> int:
     return max(map(height, below), default=0)
 
 
-def read(root: Path = ROOT) -> Figures | None:
-    """Return the budgets, None if there are none."""
-    path = root / FILE
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
+def read(root: Path = ROOT) -> Figures:
+    """Return the budgets."""
+    return json.loads((root / FILE).read_text("utf-8"))
 
 
 def excesses(figures: Figures, budgets: Figures) -> list[str]:
     """Return a line for each figure above its budget: where, by how many, and what to do."""
-    return [
-        f"{name}: {figure} {UNITS.get(table, table)}".rstrip()
-        + (
-            f", {figure - budgets[table][name]} over its budget"
-            if name in budgets.get(table, {})
-            else ", and no budget"
-        )
-        + f": {ADVICE[table]} ({FILE} has the budgets, which only fall)"
-        for table, rows in figures.items()
-        for name, figure in rows.items()
-        if figure > budgets.get(table, {}).get(name, -1)
-    ]
+    lines = []
+    for table, rows in figures.items():
+        most = budgets.get(table, {})
+        for name, figure in rows.items():
+            if figure > most.get(name, -1):
+                over = f"{figure - most[name]} over its budget" if name in most else "and no budget"
+                what = f"{figure} {UNITS.get(table, table)}".rstrip()
+                lines.append(f"{name}: {what}, {over}: {ADVICE[table]} ({FILE} has the budgets, which only fall)")
+    return lines
 
 
 def raised(budgets: Figures, root: Path = ROOT) -> list[str]:
-    """Return a line for each budget that is higher than one that git has, or that is new where that needs another's fall."""
+    """
+    Return a line for each budget that is higher than one that git has, or that is new.
+
+    A class, function or module that moves keeps its budget. Where a room came or went, the rooms' sum is compared.
+    """
     lines = []
     for before in _committed(root):
         for table, rows in budgets.items():
-            for name, figure in rows.items():
-                lowest = before.get(table, {}).get(name)
-                if lowest is None and table in ("lines", "data") and sum(rows.values()) <= sum(before[table].values()):
-                    continue  # a new room takes from the others
-                if lowest is None or figure > lowest:
-                    says = "is new" if lowest is None else f"was {lowest}"
-                    lines.append(f"{FILE}: {table}: {name}: {figure}, and {says}: lower it; a budget only falls")
+            is_same = table not in ROOMS or rows.keys() == before[table].keys()
+            today, old = (rows, before.get(table, {})) if is_same else (_summed(rows), _summed(before[table]))
+            old = _kept(old, today)
+            for name in [name for name in today if today[name] > old.get(name, -1)]:
+                says = f"was {old[name]}" if name in old else "is new"
+                lines.append(f"{FILE}: {table}: {name}: {today[name]}, and {says}: lower it; a budget only falls")
     return [*dict.fromkeys(lines)]
+
+
+def _kept(old: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
+    """Return the budgets of what is still there, by today's names: a class that moves keeps its file's name."""
+    by_tail = {name.rpartition("/")[2]: figure for name, figure in old.items() if ".py" in name}
+    by_name = {name: old.get(name, by_tail.get(name.rpartition("/")[2])) for name in rows}
+    return {name: figure for name, figure in by_name.items() if figure is not None}
+
+
+def _summed(rows: Mapping[str, int]) -> dict[str, int]:
+    """Return the sum of all rooms, and what stands beside the program as it is."""
+    beside = {name: figure for name, figure in rows.items() if name.rstrip("/") in (*BESIDE, *ONLY_DATA)}
+    return beside | {"all rooms": sum(rows.values()) - sum(beside.values())}
 
 
 def _committed(root: Path) -> Iterator[Figures]:
@@ -202,16 +202,12 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def lowered(figures: Figures, budgets: Figures | None) -> Figures:
+def lowered(figures: Figures, budgets: Figures) -> Figures:
     """Return today's figures where they are below the budgets; what is gone goes, and a new room has today's."""
-    if budgets is None:
-        return figures
     return {
-        table: {
-            name: min(figure, budgets.get(table, {}).get(name, figure))
-            for name, figure in rows.items()
-            if name in budgets.get(table, {}) or table in ("lines", "data")
-        }
+        table: rows
+        if table in ROOMS and rows.keys() != budgets[table].keys()
+        else {name: min(rows[name], most) for name, most in _kept(budgets[table], rows).items()}
         for table, rows in figures.items()
     }
 

@@ -150,7 +150,7 @@ def serve(folder: Path, store: str, port: int) -> http.server.ThreadingHTTPServe
     page = folder / "page"
     page.mkdir()
     shutil.copy(STACK / "page.html", page / "index.html")
-    for file in (*(ROOT / "agent/chipwatch/report/page/uplot").glob("uPlot*"), *BOARDS.glob("*.json")):
+    for file in (*(ROOT / "agent/chipwatch/show/report/page/uplot").glob("uPlot*"), *BOARDS.glob("*.json")):
         shutil.copy(file, page)
     (page / "settings.json").write_text(json.dumps({"prometheus": store}))
     handler = functools.partial(Pages, directory=str(page))

@@ -8,7 +8,7 @@ from pathlib import Path
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch_sinks.prometheus.names import family_of
 
-TABLE = Path(__file__).parents[1] / "agent/chipwatch/fleet/names.json"
+TABLE = Path(__file__).parents[1] / "agent/chipwatch/show/fleet/names.json"
 
 
 def table() -> str:

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
-from chipwatch.pipeline.build import FIRST_WAIT, FIRST_WINDOW, delivery_offset
+from chipwatch.engine.build import FIRST_WAIT, FIRST_WINDOW, delivery_offset
 
 FLUSH = 60
 """Seconds between two deliveries of a host."""

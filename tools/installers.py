@@ -8,7 +8,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 ROOT = Path(__file__).parents[1]
 TEXT = Path(__file__).with_name("install.sh")

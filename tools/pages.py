@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from chipwatch.advisor.catalogue import catalogue, rows
-from chipwatch.identity.names import NAMES
-from chipwatch.naming.profiles import profile
+from chipwatch.config.identity.names import NAMES
+from chipwatch.config.naming.profiles import profile
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/metrics.md"

@@ -30,13 +30,13 @@ from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given
-from chipwatch.pipeline.facts import FactsReader
-from chipwatch.pipeline.window import Window
-from chipwatch.processors.jobs import JobsProcessor
-from chipwatch.recording.file import RecordFile
-from chipwatch.report.devices import device_states, key_of
-from chipwatch.top.machine import ListedProcess, MachineState
-from chipwatch.top.screen import Notes
+from chipwatch.engine.facts import FactsReader
+from chipwatch.engine.window import Window
+from chipwatch.history.record_file import RecordFile
+from chipwatch.jobs.processor import JobsProcessor
+from chipwatch.show.report.devices import device_states, key_of
+from chipwatch.show.top.machine import ListedProcess, MachineState
+from chipwatch.show.top.screen import Notes
 from chipwatch_sinks.stdout.table import Table
 from tools import charts, screens
 from tools.diagram import diagram

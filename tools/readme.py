@@ -13,15 +13,15 @@ from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, READ, RSS, WRITTEN
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.engine.build import FIRST_WINDOW
+from chipwatch.engine.delivery import DeliveryLog
+from chipwatch.engine.route import Admission
+from chipwatch.engine.spool.file import Ledger
+from chipwatch.engine.window import Window
 from chipwatch.host.gpu_metrics import PROCESS_MEMORY_USED
-from chipwatch.logs.formats import Formatter, LogStyle
-from chipwatch.pipeline.build import FIRST_WINDOW
-from chipwatch.pipeline.delivery import DeliveryLog
-from chipwatch.pipeline.route import Admission
-from chipwatch.pipeline.window import Window
-from chipwatch.report.summary import RunSummary
-from chipwatch.runtime.announcements import Announcements
-from chipwatch.spool.file import Ledger
+from chipwatch.service.announcements import Announcements
+from chipwatch.service.log_formats import Formatter, LogStyle
+from chipwatch.show.report.summary import RunSummary
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.stdout.jsonl import lines
 

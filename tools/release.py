@@ -33,7 +33,7 @@ FIRST = 10.0
 
 def main() -> None:
     """Print a line for each check; exit with 1 if one fails."""
-    version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/contract/version.py").read_text())[1]
+    version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/base/version.py").read_text())[1]
     match sys.argv[1:]:
         case ["sums"]:
             write_sums()

@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.proof.chromium import Page
 
-from chipwatch.recording.file import RecordFile
+from chipwatch.history.record_file import RecordFile
 from tools.picture import STEP, record
 
 SIZE: Final = (1440, 1010)

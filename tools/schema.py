@@ -16,10 +16,10 @@ import msgspec
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.config import plugins
 from chipwatch.config.convert import TABLE_TYPES, TIME, is_list, options_of
+from chipwatch.config.identity.names import WORDS
 from chipwatch.config.load import FRAME_OPTIONS
+from chipwatch.config.naming.profiles import PROFILES
 from chipwatch.config.options import TABLES, Config
-from chipwatch.identity.names import WORDS
-from chipwatch.naming.profiles import PROFILES
 
 SCHEMA = Path(__file__).parents[1] / "helm/chipwatch/values.schema.json"
 WIDTH = 120

@@ -15,16 +15,16 @@ from rich.text import Text
 
 from chipwatch.commands.answers import why_text
 from chipwatch.commands.verdict import as_text
-from chipwatch.fleet.node import FleetNode
-from chipwatch.fleet.screen import compose as compose_fleet
-from chipwatch.recording.columns import load_run
-from chipwatch.top.machine import MachineState
-from chipwatch.top.palette import PALETTES, render
-from chipwatch.top.replay import frames, jobs
-from chipwatch.top.screen import Look, Notes, compose
-from chipwatch.top.view import View
-from chipwatch.verdict.expect import parse
-from chipwatch.verdict.judge import judge
+from chipwatch.history.columns import load_run
+from chipwatch.jobs.verdict.expect import parse
+from chipwatch.jobs.verdict.judge import judge
+from chipwatch.show.fleet.node import FleetNode
+from chipwatch.show.fleet.screen import compose as compose_fleet
+from chipwatch.show.top.machine import MachineState
+from chipwatch.show.top.palette import PALETTES, render
+from chipwatch.show.top.replay import frames, jobs
+from chipwatch.show.top.screen import Look, Notes, compose
+from chipwatch.show.top.view import View
 
 FULL: Final = (120, 36)
 WIDE: Final = (120, 18)

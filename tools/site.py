@@ -51,7 +51,7 @@ THEME = {
 
 def main() -> None:
     """Build the site, or serve it on loopback until Ctrl-C."""
-    version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/contract/version.py").read_text())[1]
+    version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/base/version.py").read_text())[1]
     shutil.rmtree(PAGES, ignore_errors=True)
     pages = copy_pages()
     (PAGES / "wide.css").write_text(STYLE)

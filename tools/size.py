@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- lines of code, by `make size` -->\n", "<!-- end of lines of code -->\n"
-PACKAGES = ("agent/chipwatch", "sinks/chipwatch_sinks")
+SINKS = "sinks/chipwatch_sinks"  # one room, as the collectors are: a sink in it knows no other
+PACKAGES = ("agent/chipwatch", SINKS)
 NOT_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -38,26 +39,30 @@ def lines_of(source: str) -> int:
     return len(code - docstrings)
 
 
+def room(path: str) -> str:
+    """Return the room of a file, by its path below the root."""
+    depth = 2 if path.startswith(SINKS) else min(path.count("/"), 3) if path.startswith(PACKAGES) else 1
+    return "/".join(path.split("/")[:depth])
+
+
 def sizes(root: Path = ROOT) -> dict[str, int]:
     """Return the lines of code of each room; the modules beside the rooms count as their package."""
     rooms: Counter[str] = Counter()
     for package in PACKAGES:
         for path in (root / package).rglob("*.py"):
-            inside = path.relative_to(root / package).parts
-            room = f"{package}/{inside[0]}" if len(inside) > 1 else package
-            rooms[room] += lines_of(path.read_text(encoding="utf-8"))
-    return {room: lines for room, lines in sorted(rooms.items()) if lines}
+            rooms[room(path.relative_to(root).as_posix())] += lines_of(path.read_text(encoding="utf-8"))
+    return {name: lines for name, lines in sorted(rooms.items()) if lines}
 
 
 def table(rooms: dict[str, int]) -> str:
     """Return the table of rooms and their sum."""
-    rows = "".join(f"| `{room}/` | {lines:,} |\n" for room, lines in rooms.items())
+    rows = "".join(f"| `{name}/` | {lines:,} |\n" for name, lines in rooms.items())
     return f"| room | lines of code |\n|---|---|\n{rows}| all | {sum(rooms.values()):,} |\n"
 
 
 def stated() -> dict[str, int]:
     """Return the lines of code that CONTRIBUTING.md states, by room."""
-    return {room: int(lines.replace(",", "")) for room, lines in ROW.findall(_parts()[1])}
+    return {name: int(lines.replace(",", "")) for name, lines in ROW.findall(_parts()[1])}
 
 
 def _parts() -> tuple[str, str, str]:
@@ -79,11 +84,10 @@ def main(words: Sequence[str]) -> int:
         budgets = budget.read()
     else:
         before, _, after = _parts()
-        text = table(sizes())
+        print(text := table(sizes()), end="")
         PAGE.write_text(f"{before}{text}{after}", encoding="utf-8")
-        print(text, end="")
-    faults = [*budget.excesses(figures, budgets), *budget.raised(budgets)] if budgets else []
-    print("".join(f"{line}\n" for line in faults), end="")
+    faults = [*budget.excesses(figures, budgets), *budget.raised(budgets)]
+    print(*faults, sep="\n", end="\n" if faults else "")
     return bool(faults)
 
 

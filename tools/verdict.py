@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.agent.collectors.nvidia.test_health import SICK
-from tests.agent.verdict import situations
+from tests.agent.jobs.verdict import situations
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.verdict.callers import CALLERS, code_of
-from chipwatch.verdict.rules import RULES, Rule
+from chipwatch.jobs.verdict.callers import CALLERS, code_of
+from chipwatch.jobs.verdict.rules import RULES, Rule
 
 PAGE = Path(__file__).parents[1] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of chipwatch verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
@@ -17,11 +17,11 @@ HEADS = ("signal", "message", "level", " ".join(CALLERS), "incident", "source", 
 TESTS = {
     "gpu.fault": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",
     "gpu.link.errors": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",
-    "gpu.xid": "verdict/test_situations.py::test_a_situation_has_the_verdict_that_a_person_would_give",
+    "gpu.xid": "jobs/verdict/test_situations.py::test_a_situation_has_the_verdict_that_a_person_would_give",
     "kernel.events": "test_kernel.py::test_a_message_of_a_public_capture_has_its_kind",
 }
 """Metric -> the test, beside the one that each rule has."""
-EACH = "verdict/test_rules.py::test_each_rule_holds_for_its_series_and_not_for_a_good_one"
+EACH = "jobs/verdict/test_rules.py::test_each_rule_holds_for_its_series_and_not_for_a_good_one"
 
 
 def page() -> str:

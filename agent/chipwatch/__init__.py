@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from chipwatch.contract.testing import check_collector, check_sink
     from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
     from chipwatch.host.counters import Counters
-    from chipwatch.watching.watch import Watch, watch
+    from chipwatch.show.watching.watch import Watch, watch
 
 __all__ = [
     "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "BadBatch", "Board", "Chart", "Collector",
@@ -85,7 +85,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Add the magic `%chipwatch` to IPython; called by `%load_ext chipwatch`."""
-    import_module("chipwatch.watching.magic").register(shell)
+    import_module("chipwatch.show.watching.magic").register(shell)
 
 
 def __dir__() -> list[str]:

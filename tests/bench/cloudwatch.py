@@ -28,12 +28,12 @@ from tests.doubles.datums import datum
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Schedule, Worker
-from chipwatch.pipeline.route import Admission, MetricFilter, Route
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Schedule, Worker
+from chipwatch.engine.route import Admission, MetricFilter, Route
+from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 DATUMS = 1000

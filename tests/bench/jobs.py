@@ -18,7 +18,7 @@ from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.facts import DeviceFacts, DeviceProcess, names_of
 from chipwatch.contract.plugin import Given
-from chipwatch.processors.jobs import JobsProcessor
+from chipwatch.jobs.processor import JobsProcessor
 
 GPUS, JOBS, PROCESSES = 8, 4, 50
 TICKS = 40

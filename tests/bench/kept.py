@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.figure import Figure, Skipped
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 FILE = Path(__file__).with_name("kept.json")
 WORSE = 1.25

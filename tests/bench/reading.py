@@ -22,7 +22,7 @@ from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.plugin import Given
-from chipwatch.pipeline.build import build_sources
+from chipwatch.engine.build import build_sources
 
 HOST_SET = ("cpu", "memory", "disk", "network")
 HOST_FILES = ("/proc/stat", "/proc/meminfo", "/proc/diskstats", "/proc/net/dev")

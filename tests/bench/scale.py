@@ -27,11 +27,11 @@ from chipwatch.collectors.process import ProcessCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.plugin import Given
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.window import Window
-from chipwatch.processors.jobs import JobsProcessor
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
+from chipwatch.jobs.processor import JobsProcessor
 
 STEEPEST = 1.45
 """

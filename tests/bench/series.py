@@ -15,10 +15,10 @@ from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
 from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 
 SERIES = 10_000
 METRICS = 10

@@ -15,7 +15,7 @@ from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 
 from chipwatch.commands.cli import main
 from chipwatch.config.plugins import COLLECTORS, installed
-from chipwatch.pipeline.clock import Pipeline
+from chipwatch.engine.clock import Pipeline
 from chipwatch_sinks.stdout import StdoutSink
 
 GROWTH_RUNS = 3

@@ -16,17 +16,17 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.commands.sample import field_docs
 from chipwatch.config import plugins
 from chipwatch.config.convert import convert
+from chipwatch.config.identity.names import WORDS
 from chipwatch.config.load import FRAME_KEYS, SHARED
+from chipwatch.config.naming import rename as names
+from chipwatch.config.naming.profiles import PROFILES
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level, counter, gauge
 from chipwatch.contract.errors import Refused, Retryable, Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.contract.testing import check_collector, check_sink
-from chipwatch.identity.names import WORDS
-from chipwatch.naming import rename as names
-from chipwatch.naming.profiles import PROFILES
-from chipwatch.pipeline.preflight import faults
+from chipwatch.engine.preflight import faults
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {plugins.COLLECTORS: Collector, plugins.SINKS: Sink}
@@ -212,7 +212,7 @@ def test_the_metrics_of_a_collector_are_declared_once_and_well(name):
 
 
 def test_no_two_collectors_declare_one_name():
-    from chipwatch.pipeline.self_metrics import AgentCollector
+    from chipwatch.engine.self_metrics import AgentCollector
 
     owners: dict[str, set[str]] = {}
     classes = {name: loaded(plugins.COLLECTORS, name) for name in COLLECTORS} | {"agent": AgentCollector}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 AWS = Path(__file__).parents[2] / "terraform/aws"
 TEMPLATE = AWS / "user-data.sh.tftpl"

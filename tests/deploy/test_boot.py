@@ -16,7 +16,7 @@ from tests.deploy import boot
 from tests.deploy.boot_machine import MOTO, settings
 from tests.load import idle_seconds
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 pytestmark = [pytest.mark.deploy, pytest.mark.usefixtures("as_root")]
 LIMIT = 40.0

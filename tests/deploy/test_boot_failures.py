@@ -15,7 +15,7 @@ from tests.certificates import Authority
 from tests.deploy import boot, boot_machine
 from tests.deploy.boot_machine import MOTO, run, settings
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 pytestmark = [pytest.mark.deploy, pytest.mark.usefixtures("as_root")]
 CLOUDWATCH = "monitoring.us-east-1.amazonaws.com"

@@ -26,7 +26,7 @@ from tests.doubles.cloudwatch import BROKEN, KEY, SECRET, CloudwatchDouble
 from tests.load import idle_seconds
 from tests.ports import free_port
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 pytestmark = pytest.mark.deploy
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from tests.doubles import cloudwatch
 from tests.doubles.ecs import Ecs
 from tests.doubles.imds import Imds
 
-from chipwatch.identity.platforms import ENDPOINT, VARIABLE
+from chipwatch.config.identity.platforms import ENDPOINT, VARIABLE
 
 AWS = tf.ROOT / "terraform/aws"
 ROOTS = {"CHIPWATCH_PROC", "CHIPWATCH_SYS", "CHIPWATCH_ROOT", "CHIPWATCH_SPOOL"}

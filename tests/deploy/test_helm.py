@@ -22,12 +22,12 @@ import yaml
 from tests.deploy import tools
 from tests.doubles import kube
 
+from chipwatch.base.version import __version__
 from chipwatch.config import load as configuration
 from chipwatch.config import plugins
 from chipwatch.config.convert import options_of
 from chipwatch.config.load import FRAME_OPTIONS
-from chipwatch.contract.version import __version__
-from chipwatch.pipeline.build import validate
+from chipwatch.engine.build import validate
 
 CHART = Path(__file__).parents[2] / "helm/chipwatch"
 GOLDEN = Path(__file__).parent / "golden/helm"

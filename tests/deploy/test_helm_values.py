@@ -27,7 +27,7 @@ from tests.doubles import kube
 
 from chipwatch.config import load as configuration
 from chipwatch.config import plugins
-from chipwatch.pipeline.build import validate
+from chipwatch.engine.build import validate
 
 FOLDER = Path(__file__).parents[1] / "fixtures/helm"
 REFUSED = yaml.safe_load((FOLDER / "refused.yaml").read_text())

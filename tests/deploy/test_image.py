@@ -19,7 +19,7 @@ import pytest
 import rich
 from tests.deploy import tools
 
-from chipwatch.status.heartbeat import Heartbeat
+from chipwatch.service.heartbeat import Heartbeat
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ecs-sidecar"

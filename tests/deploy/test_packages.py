@@ -15,7 +15,7 @@ import pytest
 from tests.deploy import tools
 from tests.deploy.boot_machine import DEBS, Machine, bare, run
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "deploy/packages"

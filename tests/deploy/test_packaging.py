@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tools import release
 
-from chipwatch.contract.version import __version__
-from chipwatch.contract.version import build as build_of_this
+from chipwatch.base.version import __version__
+from chipwatch.base.version import build as build_of_this
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
@@ -65,7 +65,7 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
     metadata = {name for name in names if name.startswith(info)}
     assert metadata == {
         *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")),
-        f"{info}/licenses/agent/chipwatch/report/page/uplot/LICENSE",
+        f"{info}/licenses/agent/chipwatch/show/report/page/uplot/LICENSE",
     }
     assert names - metadata == {*sources(), COMMIT}
     assert "chipwatch/py.typed" in names

@@ -20,7 +20,7 @@ from tests.deploy.boot_machine import ROOT, run
 from tests.deploy.test_boot import paths
 from tests.load import idle_seconds
 
-from chipwatch.contract.version import __version__
+from chipwatch.base.version import __version__
 
 pytestmark = [pytest.mark.deploy, pytest.mark.usefixtures("as_root")]
 TOML = 'sink = ["otlp"]\nendpoint_url = "http://127.0.0.1:4318"\ncollector = ["cpu", "memory"]\ninterval = 1\n'

@@ -12,7 +12,7 @@ from tests.deploy.test_helm import VERSIONS, breaks_restricted, faults_by_schema
 from tests.doubles import kube
 
 from chipwatch.config import load as configuration
-from chipwatch.pipeline.build import validate
+from chipwatch.engine.build import validate
 
 FOLDER = Path(__file__).parents[2] / "helm/sidecar"
 FILES = sorted(FOLDER.glob("*.yaml"))

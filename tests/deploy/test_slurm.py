@@ -181,7 +181,7 @@ def test_shellcheck_finds_nothing():
 
 def test_the_batch_script_is_one_that_bash_and_the_agent_take():
     from chipwatch.commands.command_line import parse
-    from chipwatch.identity.names import WORDS
+    from chipwatch.config.identity.names import WORDS
 
     text = (KIT / "train.sbatch").read_text()
     assert subprocess.run(["bash", "-n", KIT / "train.sbatch"], timeout=60, check=False).returncode == 0

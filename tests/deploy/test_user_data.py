@@ -16,8 +16,8 @@ import yaml
 from tests.deploy import boot, tools
 from tools import installers
 
+from chipwatch.base.version import __version__
 from chipwatch.collectors.neuron import monitor
-from chipwatch.contract.version import __version__
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")
 LONG = 60.0

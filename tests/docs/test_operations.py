@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
-from chipwatch.pipeline.clock import DEADLINE
-from chipwatch.pipeline.validation import MOST_POINTS
-from chipwatch.pipeline.window import MOST_VALUES
+from chipwatch.engine.clock import DEADLINE
+from chipwatch.engine.validation import MOST_POINTS
+from chipwatch.engine.window import MOST_VALUES
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.google import GoogleSink
 

@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.agent.recording.test_round_trip import header, ticks
+from tests.agent.history.test_round_trip import header, ticks
 
-from chipwatch.recording.file import RecordFile
+from chipwatch.history.record_file import RecordFile
 
 PAGE = Path(__file__).parents[2] / "docs/recording.md"
 
 
 def test_the_reader_of_the_page_reads_a_file_and_its_tail(tmp_path, monkeypatch):
-    monkeypatch.setattr("chipwatch.recording.file.MINUTE", 40 * 10**9)
+    monkeypatch.setattr("chipwatch.history.record_file.MINUTE", 40 * 10**9)
     written = [*ticks(50)]
     file = RecordFile(tmp_path / "run.chipwatch", header)
     for at, points in written:
@@ -45,6 +45,6 @@ def finished(path):
     """Return the tail as a whole gzip file, since the reader of the page knows no other."""
     import gzip
 
-    from chipwatch.recording.ring import lines_of
+    from chipwatch.history.ring import lines_of
 
     return gzip.compress(b"".join(lines_of(path)))

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Pauses, Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Pauses, Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 0.05

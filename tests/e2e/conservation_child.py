@@ -21,12 +21,12 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Pauses, Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Pauses, Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 
 NUMBER = gauge("test.number", "1", "A number of its own for every point.")
 BATCH = 40

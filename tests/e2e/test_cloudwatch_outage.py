@@ -19,7 +19,7 @@ from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.e2e import cloudwatch_child as child
 
-from chipwatch.spool.sqlite import decode
+from chipwatch.engine.spool.sqlite import decode
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0

@@ -28,8 +28,8 @@ from tests.examples import examples
 from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits
-from chipwatch.pipeline.delivery import Pauses, Worker
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Pauses, Worker
+from chipwatch.engine.spool.queue import Spool
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0

@@ -25,9 +25,9 @@ from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.contract.datapoint import Kind, counter
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
+from chipwatch.engine.window import Window
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
-from chipwatch.pipeline.window import Window
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder
 from chipwatch_sinks.google.history import Last, SentHistory
 from chipwatch_sinks.otlp.encoding import OtlpEncoder

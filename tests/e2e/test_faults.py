@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.spool.queue import Spool
 
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
@@ -109,7 +109,7 @@ class Breaking(Stub):
 
     def __init__(self, config):
         super().__init__(config)
-        from chipwatch.pipeline.clock import Pipeline
+        from chipwatch.engine.clock import Pipeline
 
         Pipeline.start = None
 

@@ -22,10 +22,10 @@ from tests.e2e import google_child as child
 
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.sink import SLACK
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 from chipwatch_sinks.google import GoogleSink
 
 ROOT = Path(__file__).parents[2]

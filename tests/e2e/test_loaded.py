@@ -24,16 +24,16 @@ OWN = {
     "chipwatch.collectors.textfile",
     "chipwatch.contract.advice",
     "chipwatch.host.exposition",
-    "chipwatch.report.summary",
+    "chipwatch.show.report.summary",
     "chipwatch.host.wrapped",
-    "chipwatch.spool.sqlite",
+    "chipwatch.engine.spool.sqlite",
     "chipwatch.contract.testing",
     "chipwatch_sinks.stdout.emf",
     "chipwatch_sinks.stdout.table",
 }
 NETWORK = {
-    "chipwatch.runtime.life",
-    "chipwatch.verdict.rules",
+    "chipwatch.service.life",
+    "chipwatch.jobs.verdict.rules",
     "email",
     "http.client",
     "ssl",
@@ -54,7 +54,7 @@ def loaded(*words, **env):
     done = subprocess.run(command, env=cloudwatch.environment(**env), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     names = done.stderr.partition("LOADED ")[2].split()
-    assert "chipwatch.pipeline.clock" in names
+    assert "chipwatch.engine.clock" in names
     return {*names, *(name.partition(".")[0] for name in names)}
 
 
@@ -72,4 +72,4 @@ def test_an_agent_that_sends_otlp_loads_no_library_of_another(is_google, tmp_pat
         found = loaded("--sink", "otlp", "--spool", str(tmp_path), "--collector", "memory", **env)
         assert receiver.points
         assert gce.given == is_google
-    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.sqlite"}) == set()
+    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.engine.spool.sqlite"}) == set()

@@ -11,7 +11,7 @@ from tests.doubles import otlp as service
 from tests.doubles.otlp import OtlpDouble
 
 from chipwatch.contract.datapoint import Kind
-from chipwatch.spool.sqlite import decode
+from chipwatch.engine.spool.sqlite import decode
 
 LONG = 60.0
 

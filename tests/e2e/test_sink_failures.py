@@ -12,7 +12,7 @@ from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.spool.queue import Spool
 
 LONG = 60.0
 POINTS = 20_000
@@ -51,7 +51,7 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
         for n in range(0, POINTS, 1000):
             spool.append([LOAD.point(now, float(n + k), Dimensions(n=str(n + k))) for k in range(1000)])
     (plugins_folder.folder / "sitecustomize.py").write_text(
-        "from chipwatch.pipeline.delivery import SinkDelivery, Pauses\n"
+        "from chipwatch.engine.delivery import SinkDelivery, Pauses\n"
         "before = SinkDelivery.__init__.__defaults__\n"
         "SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.001, 0.002, 0.001, 0.002))\n"
     )
@@ -82,7 +82,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from chipwatch.pipeline import delivery
+from chipwatch.engine import delivery
 from chipwatch.contract.sink import Limits, Sink
 
 delivery.HANG = 0.5

@@ -111,5 +111,5 @@ def test_a_run_loads_no_advisor(agent, site, tmp_path):
         env={"PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
     loaded = set(done.stderr.split())
-    assert {"chipwatch_udp", "chipwatch_sinks.stdout", "chipwatch.pipeline.build"} <= loaded
+    assert {"chipwatch_udp", "chipwatch_sinks.stdout", "chipwatch.engine.build"} <= loaded
     assert not {name for name in loaded if "advi" in name or "plan" in name.split(".") or "_prices" in name}

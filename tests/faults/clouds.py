@@ -25,9 +25,9 @@ from tests.faults.corruptions import AT, window
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, ScrapeFailed
 from chipwatch.collectors.openmetrics.fetch import Scraper
+from chipwatch.config.identity.dmi import DmiTables
+from chipwatch.config.identity.platforms import Ec2, Ecs, Gce
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
-from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.platforms import Ec2, Ecs, Gce
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.google import GoogleSink
 

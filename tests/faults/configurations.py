@@ -17,13 +17,13 @@ from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 from tests.faults.parsers import _uncommented
 
+from chipwatch.base.redaction import one_line
 from chipwatch.commands import command_line
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import instances, plugins
 from chipwatch.config import load as config
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.pipeline import build
+from chipwatch.engine import build
 
 FLAGS = {
     "--sink": ("stdout", "cloudwatch", "google"),

@@ -16,7 +16,7 @@ from tests.faults.kills import books
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.errors import Retryable
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.spool.queue import Spool
 
 LEVEL = gauge("test.level", "%", "A level.", dims=("n",))
 TOTAL = counter("test.total", "By", "A total.", dims=("n",))

@@ -13,13 +13,13 @@ from tests.doubles.cloudwatch import environment
 from tests.e2e import cloudwatch_child, google_child
 
 from chipwatch.contract.datapoint import Dimensions, Kind, Level
-from chipwatch.logs.formats import to_stderr
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Pauses, Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Pauses, Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
+from chipwatch.service.log_formats import to_stderr
 from chipwatch_sinks.cloudwatch import CloudwatchSink, client
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google import client as google_client

@@ -27,7 +27,9 @@ from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
+from chipwatch.config.identity.local import Kubernetes
 from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.engine.spool.sqlite import decode, encode
 from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.gpu_metrics import GpuPoints, plausible
@@ -36,9 +38,7 @@ from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
 from chipwatch.host.supervised_process import QueryFailed
-from chipwatch.identity.local import Kubernetes
-from chipwatch.spool.sqlite import decode, encode
-from chipwatch.status import heartbeat
+from chipwatch.service import heartbeat
 from chipwatch_sinks.google.history import SentHistory
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -23,10 +23,10 @@ from chipwatch.collectors.neuron import sysfs
 from chipwatch.collectors.pressure import PressureCollector
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.collectors.storage import StorageCollector
+from chipwatch.config.identity.dmi import DmiTables
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.host.last_values import LastValues
-from chipwatch.identity.dmi import DmiTables
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from chipwatch.config.naming.profiles import profile
+from chipwatch.config.naming.rename import renamer
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
-from chipwatch.naming.profiles import profile
-from chipwatch.naming.rename import renamer
 from chipwatch_sinks.prometheus.names import family_of, labels
 
 PAGE = (Path(__file__).parents[2] / "docs/prometheus.md").read_text()

@@ -15,9 +15,9 @@ from tests.doubles.otlp import OtlpDouble, parse
 from tests.ports import free_port
 from tests.proof.parts import python
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Dimensions, Kind, counter, gauge
-from chipwatch.contract.version import __version__
-from chipwatch.pipeline.window import summarise
+from chipwatch.engine.window import summarise
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.histogram import histogram_of

@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.agent.report.page.worlds import SECOND, START, counter, data_of, hour, recorded, series, write
+from tests.agent.show.report.page.worlds import SECOND, START, counter, data_of, hour, recorded, series, write
 from tests.proof.chromium import Page
 from tests.proof.parts import FOLDER, python
 
 from chipwatch.contract.datapoint import Kind
-from chipwatch.recording.columns import load
+from chipwatch.history.columns import load
 
 pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("report")]
 READY = "document.documentElement.dataset.ready === 'yes'"

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.advisor.discovery import discover
+from chipwatch.base.redaction import one_line
+from chipwatch.base.table import TableColumn
+from chipwatch.base.table import table as aligned
+from chipwatch.base.text import similar
 from chipwatch.config import plugins
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Level, Metric
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.contract.table import TableColumn
-from chipwatch.contract.table import table as aligned
-from chipwatch.contract.text import similar
-from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.engine.self_metrics import AgentCollector
 
 log = logging.getLogger(__name__)
 

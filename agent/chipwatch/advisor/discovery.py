@@ -9,6 +9,7 @@ from itertools import chain, product
 from typing import Final, NamedTuple
 
 from chipwatch.advisor.dashboard.charts import LISTS, TABLES
+from chipwatch.base.text import in_case_of
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors
@@ -16,14 +17,13 @@ from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.sink import Sink
-from chipwatch.contract.text import in_case_of
-from chipwatch.pipeline.build import build_sources, events_of
-from chipwatch.pipeline.clock import FIRST_READING, Pipeline
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.self_metrics import INCIDENT, AgentCollector
-from chipwatch.pipeline.window import Window
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.build import build_sources, events_of
+from chipwatch.engine.clock import FIRST_READING, Pipeline
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.route import MetricFilter, Route
+from chipwatch.engine.self_metrics import INCIDENT, AgentCollector
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 
 PAUSE: Final = 0.3
 """Seconds between the two readings: a rate needs two."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chipwatch.base.system import NO_WAIT
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from chipwatch.advisor import catalogue
 from chipwatch.advisor.dashboard import make, options
 from chipwatch.advisor.plan import estimate, text
+from chipwatch.base.text import line_width
 from chipwatch.commands.configured import configured
 from chipwatch.commands.output import FAILED, OK, report, show
 from chipwatch.contract.advice import Terms
-from chipwatch.contract.text import line_width
-from chipwatch.logs import formats
+from chipwatch.service import log_formats as formats
 
 
 def plan(given: SimpleNamespace) -> int:

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+from chipwatch.base.redaction import one_line
+from chipwatch.base.table import TableColumn, table
+from chipwatch.base.text import count, duration, is_lacking, line_width, similar
 from chipwatch.commands.health import question
 from chipwatch.commands.output import show
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.contract.table import TableColumn, table
-from chipwatch.contract.text import count, duration, is_lacking, line_width, similar
-from chipwatch.report import amounts
-from chipwatch.report.devices import DeviceState, device_states, groups, label
+from chipwatch.show.report import amounts
+from chipwatch.show.report.devices import DeviceState, device_states, groups, label
 
 WIDTH: Final = 110
 DAY: Final = 24

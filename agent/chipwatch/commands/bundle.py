@@ -18,15 +18,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from chipwatch.base.redaction import without_secrets
+from chipwatch.base.system import state_folder
+from chipwatch.base.version import build
 from chipwatch.config.convert import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
-from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.version import build
-from chipwatch.logs.file import LOG_NAME
-from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
-from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAgent, ask
+from chipwatch.history.ring import INCIDENTS, incidents, lines_of
+from chipwatch.net.status_socket import NoAgent, ask
+from chipwatch.service.log_file import LOG_NAME
 
 MOST_LOG: Final = 64 << 10
 """Bytes of the end of each log file that are packed."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
 
+from chipwatch.base.redaction import without_secrets
+from chipwatch.base.version import __version__
 from chipwatch.commands.bundle import names_of_people_and_hosts
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import CommandError, os_text
-from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.version import __version__
 from chipwatch.host import nvml
 
 MOST_CALLS: Final = 20_000

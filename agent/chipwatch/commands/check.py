@@ -16,33 +16,33 @@ from types import SimpleNamespace
 from typing import Final
 
 from chipwatch.advisor.advisors import advisor_of
+from chipwatch.base.redaction import one_line
+from chipwatch.base.system import state_folder
+from chipwatch.base.table import row
+from chipwatch.base.text import count, is_lacking
 from chipwatch.commands import bundle, capture
 from chipwatch.commands.configured import configured
 from chipwatch.commands.output import FAILED, OK, show
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.config import plugins
+from chipwatch.config.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
-from chipwatch.contract.redaction import one_line
 from chipwatch.contract.sink import Sink, destination_of
-from chipwatch.contract.table import row
-from chipwatch.contract.text import count, is_lacking
-from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.pipeline import preflight
-from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.derivation import Derivation
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.runtime.device_log import gpu_troubles
-from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
-from chipwatch.spool.file import Ledger, fits, shown
-from chipwatch.spool.sqlite import refuse_links, verified
-from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAgent, ask
-from chipwatch.verdict.callers import NOT_FIT
+from chipwatch.engine import preflight
+from chipwatch.engine.build import build_sources, declared, duplicates, faults, spool_path, validate, view
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.derivation import Derivation
+from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.spool.file import Ledger, fits, shown
+from chipwatch.engine.spool.sqlite import refuse_links, verified
+from chipwatch.jobs.verdict.callers import NOT_FIT
+from chipwatch.net.status_socket import NoAgent, ask
+from chipwatch.service.device_log import gpu_troubles
+from chipwatch.service.wanted import absent, check_places, owner_of_watched
 
 TIMEOUT: Final = 8.0
 """Seconds to wait for the identity."""

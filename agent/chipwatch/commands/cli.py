@@ -9,11 +9,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Final
 
+from chipwatch.base.version import build
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.output import FAILED, OK, NotPrinted, close_standard_error, open_standard_streams, report, show
 from chipwatch.contract.errors import CommandError, text_of
-from chipwatch.contract.version import build
-from chipwatch.verdict.callers import code_of_failure
+from chipwatch.jobs.verdict.callers import code_of_failure
 
 INTERRUPTED: Final = 130
 """Exit code of a shell after Ctrl-C."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from chipwatch.base.text import in_case_of
 from chipwatch.commands.cli_options import COMMANDS, OPTIONS
 from chipwatch.commands.parser import parsed_words
+from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import in_case_of, is_utf8
 
 RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
 """Ends of the names of recordings."""

@@ -11,8 +11,8 @@ from chipwatch.commands.cli_options import OPTIONS, OWN
 from chipwatch.commands.output import show
 from chipwatch.commands.parser import drawn, parser
 from chipwatch.config import plugins
-from chipwatch.identity.names import WORDS
-from chipwatch.naming.profiles import PROFILES
+from chipwatch.config.identity.names import WORDS
+from chipwatch.config.naming.profiles import PROFILES
 
 
 def main(given: SimpleNamespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chipwatch.commands.command_line import flags
 from chipwatch.config.load import load
-from chipwatch.logs import formats
+from chipwatch.service import log_formats as formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
+from chipwatch.base.redaction import one_line
+from chipwatch.base.table import csv_line
 from chipwatch.commands import answers, health
 from chipwatch.commands.output import show
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.contract.table import csv_line
-from chipwatch.fleet.poll import Access
-from chipwatch.fleet.store import PromClient, jobs
-from chipwatch.recording.job_records import JobRecord, read, records_of
-from chipwatch.report import amounts
-from chipwatch.status.socket import NoAgent
+from chipwatch.history.job_records import JobRecord, read, records_of
+from chipwatch.net.status_socket import NoAgent
+from chipwatch.show.fleet.poll import Access
+from chipwatch.show.fleet.store import PromClient, jobs
+from chipwatch.show.report import amounts
 
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")

@@ -11,16 +11,17 @@ from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from chipwatch.base.redaction import one_line
+from chipwatch.base.system import state_folder
 from chipwatch.commands.output import FAILED, OK, show
 from chipwatch.config.file import read_file
+from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
+from chipwatch.net.status_socket import ask
 from chipwatch.net.timed_socket import TimedSocket, TooLarge
-from chipwatch.status.heartbeat import NAME, state_folder
-from chipwatch.status.probe import NoHeartbeat, judge
-from chipwatch.status.socket import ask
+from chipwatch.service.heartbeat import NAME
+from chipwatch.service.probe import NoHeartbeat, judge
 
 TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""

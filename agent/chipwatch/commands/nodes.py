@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import msgspec
 
+from chipwatch.base.table import TableColumn, csv_line, table
 from chipwatch.commands import health
 from chipwatch.commands.configured import configured
 from chipwatch.commands.output import OK, show
 from chipwatch.commands.screen import options
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import CommandError, ConfigError
-from chipwatch.contract.table import TableColumn, csv_line, table
-from chipwatch.fleet import program
-from chipwatch.fleet.hosts import addresses
-from chipwatch.fleet.node import FleetNode, of_agent
-from chipwatch.fleet.poll import Access, Poller, complete
-from chipwatch.fleet.screen import COLUMNS, chosen, summary
-from chipwatch.fleet.store import PromStore
-from chipwatch.status.socket import NoAgent, ask
+from chipwatch.net.status_socket import NoAgent, ask
+from chipwatch.show.fleet import program
+from chipwatch.show.fleet.hosts import addresses
+from chipwatch.show.fleet.node import FleetNode, of_agent
+from chipwatch.show.fleet.poll import Access, Poller, complete
+from chipwatch.show.fleet.screen import COLUMNS, chosen, summary
+from chipwatch.show.fleet.store import PromStore
 
 TIMEOUT: Final = 15.0
 """Seconds until a node that has not answered counts as silent."""

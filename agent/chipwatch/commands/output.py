@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Final, TextIO
 
+from chipwatch.base.redaction import one_line
 from chipwatch.contract.errors import os_text
-from chipwatch.contract.redaction import one_line
 
 OK: Final = 0
 FAILED: Final = 1

@@ -10,10 +10,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
+from chipwatch.base.text import in_case_of, line_width, similar
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OTHER_WORDS, OWN, OptionRow
+from chipwatch.config.identity.names import WORDS
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import in_case_of, line_width, similar
-from chipwatch.identity.names import WORDS
 
 COMPLETION: Final = "print a script with which a shell completes commands and options"
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
+from chipwatch.base.redaction import one_line, printable
+from chipwatch.base.system import state_folder
+from chipwatch.base.table import csv_line
+from chipwatch.base.text import duration
 from chipwatch.commands.configured import configured
 from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import OK, show
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
-from chipwatch.contract.redaction import one_line, printable
-from chipwatch.contract.table import csv_line
-from chipwatch.contract.text import duration
-from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
-from chipwatch.recording.event import WHY, Event
-from chipwatch.recording.ring import ENDING, INCIDENTS, incidents, lines_of
-from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import ask
+from chipwatch.history.columns import Recorded, RecordedSeries, load_run
+from chipwatch.history.event import WHY, Event
+from chipwatch.history.ring import ENDING, INCIDENTS, incidents, lines_of
+from chipwatch.net.status_socket import ask
 
 JOB: Final = re.compile(r"[!-~]{1,40}")
 CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")

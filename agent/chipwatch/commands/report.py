@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from chipwatch.commands.output import show
-from chipwatch.report.page.build import write
+from chipwatch.show.report.page.build import write
 
 
 def main(given: SimpleNamespace) -> int:

@@ -12,23 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
+from chipwatch.base.redaction import one_line
+from chipwatch.base.system import state_folder
 from chipwatch.commands import output
 from chipwatch.commands.configured import configured, reader
 from chipwatch.commands.run_life import RunParts, collect, is_for_script
+from chipwatch.config.identity.local import RecordsSource
+from chipwatch.config.identity.resolver import Identity, sources
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.identity.local import RecordsSource
-from chipwatch.identity.resolver import Identity, sources
-from chipwatch.logs.file import LOG_NAME, to_file
-from chipwatch.logs.formats import to_stderr
-from chipwatch.pipeline.build import validate
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.runtime.signals import Signals, end_in_time, handle, note_hang_ups
-from chipwatch.runtime.wanted import check_places, owner_of_watched, spared
-from chipwatch.status import heartbeat
+from chipwatch.engine.build import validate
+from chipwatch.engine.clock import Pipeline
+from chipwatch.service.log_file import LOG_NAME, to_file
+from chipwatch.service.log_formats import to_stderr
+from chipwatch.service.signals import Signals, end_in_time, handle, note_hang_ups
+from chipwatch.service.wanted import check_places, owner_of_watched, spared
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _run_beside(
     """
     signals, (path, parent) = Signals(current, renew, hang_ups), beside
     if with_details := path is not None:
-        from chipwatch.report.summary import KeptSummary
+        from chipwatch.show.report.summary import KeptSummary
 
         summary = KeptSummary(path, current.config.pid, current.config.proc)
 
@@ -132,7 +132,7 @@ def _run_beside(
 def _run_command(this: RunParts, command: Sequence[str]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
-    from chipwatch.report.summary import RunSummary
+    from chipwatch.show.report.summary import RunSummary
 
     config, lines, early = this.config, [], list[int]()
     this.make_file()  # nor a file that cannot be written
@@ -146,7 +146,7 @@ def _run_command(this: RunParts, command: Sequence[str]) -> int:
     handle(FORWARDED, watched.forward)
     for number in early:  # signals that came while it started
         watched.forward(number, None)
-    logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
+    logs = to_file(config.log_level or "warning", state_folder(config.spool, os.environ) / LOG_NAME)
     summary = RunSummary(watched.pid, config.proc) if not config.quiet and is_first_rank(os.environ) else None
 
     def on_start(pipeline: Pipeline) -> None:

@@ -14,27 +14,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chipwatch.base.system import state_folder
+from chipwatch.base.text import count
 from chipwatch.commands.waiting import say_if_slow
+from chipwatch.config.identity.resolver import Identity
 from chipwatch.config.instances import build_sinks
 from chipwatch.config.load import level_of, recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import text_of
-from chipwatch.contract.text import count
-from chipwatch.identity.resolver import Identity
-from chipwatch.pipeline.build import assemble
-from chipwatch.pipeline.clock import DEADLINE, Pipeline
-from chipwatch.runtime.announcements import Announcements
-from chipwatch.runtime.device_log import DeviceLog
-from chipwatch.runtime.wanted import Wanted, spared
-from chipwatch.status import heartbeat
+from chipwatch.engine.build import assemble
+from chipwatch.engine.clock import DEADLINE, Pipeline
+from chipwatch.service.announcements import Announcements
+from chipwatch.service.device_log import DeviceLog
+from chipwatch.service.wanted import Wanted, spared
 
 if TYPE_CHECKING:
+    from chipwatch.history.record_file import RecordFile
     from chipwatch.host.wrapped import WrappedCommand
-    from chipwatch.recording.file import RecordFile
-    from chipwatch.runtime.recorder import Recorder
-    from chipwatch.status.server import HealthServer
-    from chipwatch.verdict.history import EventHistory
+    from chipwatch.jobs.verdict.events import EventHistory
+    from chipwatch.service.health_server import HealthServer
+    from chipwatch.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,14 @@ class RunParts:
     def serve_health(self) -> None:
         """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
         if self.config.health is not None:
-            from chipwatch.runtime.life import serve_health
+            from chipwatch.service.life import serve_health
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def history(self, pipeline: Pipeline) -> EventHistory:
         """Return what remembers the faults of this run, from its start on."""
         if self._history is None:
-            from chipwatch.verdict.history import EventHistory
+            from chipwatch.jobs.verdict.events import EventHistory
 
             born = time.time_ns()  # compared with the points' time
             self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
@@ -84,7 +84,7 @@ class RunParts:
         """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
         is_kept = not self.brief and recorder_options(self.config) is not None
         if self.pipeline and (self.record or is_kept):
-            from chipwatch.runtime.recorder import Recorder
+            from chipwatch.service.recorder import Recorder
 
             self.make_file()
             folder = None if self.brief else state
@@ -95,7 +95,7 @@ class RunParts:
     def make_file(self) -> None:
         """Make the file of `record`, if there is one; raise CommandError."""
         if self.record and not self.file:
-            from chipwatch.runtime.recorder import open_file
+            from chipwatch.service.recorder import open_file
 
             self.file = open_file(self.config, self.common.known, self.record)
 
@@ -148,7 +148,7 @@ class RunLife:
         self._run, self._watched = this, watched
         config, common = this.config, this.common
         self._is_kept = not this.brief or config.spool is not None
-        self._folder = heartbeat.state_folder(config.spool, os.environ)
+        self._folder = state_folder(config.spool, os.environ)
         ring = None if this.brief else recorder_options(config)
         basic = level_of(ring.level if ring and ring.level else "basic")
         least = Level.DETAILED if with_details or this.record else basic
@@ -170,7 +170,7 @@ class RunLife:
         this, routes = self._run, self.pipeline.routes
         is_durable = any(route.worker.sink.limits.durable for route in routes)
         if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
-            from chipwatch.runtime.life import show_life
+            from chipwatch.service.life import show_life
 
             answers: dict[str, Callable[..., Mapping[str, Any]]]
             answers = {"verdict": this.history(self.pipeline).answer, "seal": this.seal}

@@ -8,8 +8,8 @@ from typing import Any
 
 from chipwatch.commands.configured import configured
 from chipwatch.config.options import Config
-from chipwatch.top import program
-from chipwatch.top.program import TopOptions
+from chipwatch.show.top import program
+from chipwatch.show.top.program import TopOptions
 
 
 def main(given: SimpleNamespace) -> int:

@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Final
 
+from chipwatch.base.redaction import one_line
+from chipwatch.base.text import line_width
 from chipwatch.commands.command_line import flags
 from chipwatch.commands.output import show
 from chipwatch.config.load import load
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import line_width
-from chipwatch.runtime.wanted import check_places
-from chipwatch.verdict import expect
-from chipwatch.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
-from chipwatch.verdict.judge import Unknown, Verdict, judge
-from chipwatch.verdict.reading import expected_by_type, readings
-from chipwatch.verdict.rules import HOUR, Reason
+from chipwatch.jobs.verdict import expect
+from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
+from chipwatch.jobs.verdict.judge import Unknown, Verdict, judge
+from chipwatch.jobs.verdict.reading import expected_by_type, readings
+from chipwatch.jobs.verdict.rules import HOUR, Reason
+from chipwatch.service.wanted import check_places
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""

@@ -1,5 +1,5 @@
 """
 Configuration: from files, flags and the environment to checked values, and to the plugins they name.
 
-It starts nothing: pipeline and runtime use its values.
+It starts nothing: engine and service use its values.
 """

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from chipwatch.base.redaction import without_secrets
+from chipwatch.base.text import in_case_of, similar
 from chipwatch.config import duration
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.text import in_case_of, similar
 
 T = TypeVar("T")
 

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from chipwatch.base.text import in_case_of, is_address
 from chipwatch.config import plugins
 from chipwatch.config.convert import PREFIX, convert, nearest, needed_of, options_of, path_of, refusal, values_of
 from chipwatch.config.file import read_file
+from chipwatch.config.identity.names import WORDS
 from chipwatch.config.layers import from_environment, merge
+from chipwatch.config.naming.profiles import PROFILES, profile
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Level, is_utf8
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import in_case_of, is_address, is_utf8
-from chipwatch.identity.names import WORDS
-from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.net.address import parse_address
 
 T = TypeVar("T")

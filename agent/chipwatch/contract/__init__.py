@@ -1,5 +1,5 @@
 """
-The contract of plugins: datapoints, the four contracts and their extensions, errors, words, and checks of a plugin.
+The contract of plugins: datapoints, the bases of plugins and what they declare, facts, errors, and checks of a plugin.
 
-Nothing here knows of the pipeline, the host or a cloud. Plugins import these names from `chipwatch`.
+Nothing here knows of the engine, the host or a cloud. Plugins import these names from `chipwatch`.
 """

@@ -1,5 +1,5 @@
 """
 Readers of the host that several collectors share: files, counters, cgroups, processes, other programs.
 
-No collector lives here, and nothing here imports collectors or the pipeline.
+No collector lives here, and nothing here imports collectors or the engine.
 """

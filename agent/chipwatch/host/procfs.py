@@ -10,7 +10,7 @@ from os import pread
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from chipwatch.contract.system import NO_WAIT
+from chipwatch.base.system import NO_WAIT
 
 T = TypeVar("T")
 CHUNK = 1 << 16

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from chipwatch.contract.system import NO_WAIT, SAFE
+from chipwatch.base.system import NO_WAIT, SAFE
 
 
 def read_state(path: Path, most: int) -> bytes:

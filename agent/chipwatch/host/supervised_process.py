@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from chipwatch.base.redaction import without_secrets
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.redaction import without_secrets
 
 CHUNK: Final = 1 << 16
 """Bytes of one read."""

@@ -1,5 +1,5 @@
 """
-Network helpers: HTTP with limits, a page server, metadata services, and a clock checked against a service's.
+Network helpers: HTTP with limits, a page server, metadata services, protobuf, the status socket.
 
 It knows no sink, no collector and no configuration.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from chipwatch.contract.system import NO_WAIT
+from chipwatch.base.system import NO_WAIT
 
 HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The name of a header: RFC 9110, section 5.6.2."""

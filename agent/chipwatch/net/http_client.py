@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from chipwatch.base.redaction import one_line, without
 from chipwatch.contract.errors import Refused, Retryable, os_text
-from chipwatch.contract.redaction import one_line, without
 from chipwatch.net.address import is_loopback, plain
 from chipwatch.net.final_response import FinalResponse
 from chipwatch.net.timed_socket import TimedSocket, TooLarge, left

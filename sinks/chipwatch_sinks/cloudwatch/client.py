@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore import exceptions as failures
 
+from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.errors import Refused
-from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import partitions

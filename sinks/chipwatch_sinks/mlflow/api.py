@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
-from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.http_client import HttpAnswer, HttpClient, retry_after
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 

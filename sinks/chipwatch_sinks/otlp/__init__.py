@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.datapoint import Datapoint, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
-from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import HttpClient
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, Literal
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
-from chipwatch.contract.version import __version__
 from chipwatch.net.protobuf import message, text, varint, zigzag
 from chipwatch_sinks.otlp.histogram import Buckets, histogram_of, summary_of
 from chipwatch_sinks.otlp.resource import SCHEMA, attribute_of, resource_of

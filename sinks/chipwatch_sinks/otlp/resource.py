@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import HIDDEN
-from chipwatch.contract.version import __version__
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the conventions: https://github.com/open-telemetry/semantic-conventions."""

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from chipwatch.base.table import GAP, TableColumn, cut_middle, fitting, table
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Kind
 from chipwatch.contract.sink import Rejected
-from chipwatch.contract.table import GAP, TableColumn, cut_middle, fitting, table
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
 Pairs = tuple[tuple[str, str], ...]

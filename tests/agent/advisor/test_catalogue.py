@@ -10,7 +10,7 @@ from chipwatch.advisor.catalogue import catalogue, columns, listing, rows
 from chipwatch.commands.sample import sample_config
 from chipwatch.contract.datapoint import Kind, Level, gauge
 from chipwatch.contract.errors import ConfigError
-from chipwatch.pipeline.self_metrics import INCIDENT, AgentCollector
+from chipwatch.engine.self_metrics import INCIDENT, AgentCollector
 
 
 def test_the_catalogue_is_there_before_any_hardware_is():

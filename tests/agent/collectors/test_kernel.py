@@ -20,8 +20,8 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
+from chipwatch.engine.window import Window
 from chipwatch.host.xid import ACTIONS, BY_CODE, action_of
-from chipwatch.pipeline.window import Window
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
 AT = 1_800_000_000 * 10**9

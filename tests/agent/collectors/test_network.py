@@ -20,7 +20,7 @@ from chipwatch.collectors.network import (
 from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.pipeline.window import Window
+from chipwatch.engine.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 S = 10**9

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import tarfile
 
-from tests.agent.recording.test_round_trip import header, ticks
+from tests.agent.history.test_round_trip import header, ticks
 
 from chipwatch.commands import bundle
 from chipwatch.config.options import Config
-from chipwatch.recording.event import Event
-from chipwatch.recording.ring import Ring
+from chipwatch.history.event import Event
+from chipwatch.history.ring import Ring
 
 
 def test_the_newest_incident_is_packed_without_names_and_with_its_numbers(tmp_path):

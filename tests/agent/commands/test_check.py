@@ -12,8 +12,8 @@ from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from chipwatch.commands.check import check, summary
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import gauge
-from chipwatch.spool.queue import Spool
-from chipwatch.status.socket import StatusServer
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.net.status_socket import StatusServer
 
 LOAD = gauge("x.load", "1", "The load.")
 
@@ -173,7 +173,7 @@ def test_a_collector_that_opens_slowly_is_fine(checked):
 
 
 def test_a_reading_that_never_returns_is_a_fault_and_the_others_are_listed(checked, monkeypatch):
-    monkeypatch.setattr("chipwatch.pipeline.clock.FIRST_READING", 0.3)
+    monkeypatch.setattr("chipwatch.engine.clock.FIRST_READING", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
         (False, "collector hanging FAILED its reading does not return"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.base.version import build
 from chipwatch.commands import cli
 from chipwatch.commands.cli_options import COMMANDS
 from chipwatch.commands.command_line import flags, parse
@@ -21,10 +22,9 @@ from chipwatch.commands.parser import parser
 from chipwatch.config import plugins
 from chipwatch.config.convert import options_of, values_of
 from chipwatch.config.load import load, plugin_config, sink_options
+from chipwatch.config.naming.profiles import PROFILES
 from chipwatch.config.options import CollectorOptions, Config, SinkOptions
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.version import build
-from chipwatch.naming.profiles import PROFILES
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
 WHOLE = ["list", "config", "--version"]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.agent.top.conftest import sit  # noqa: F401  # a fixture
+from tests.agent.show.top.conftest import sit  # noqa: F401  # a fixture
 from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
 from tests.doubles.promql import PromqlDouble
 

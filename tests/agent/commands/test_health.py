@@ -18,8 +18,8 @@ from chipwatch.commands import health as module
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.health import probe
 from chipwatch.contract.errors import ConfigError
-from chipwatch.status.heartbeat import NAME, Heartbeat
-from chipwatch.status.server import HealthServer
+from chipwatch.service.health_server import HealthServer
+from chipwatch.service.heartbeat import NAME, Heartbeat
 
 pytest.importorskip("fcntl")
 

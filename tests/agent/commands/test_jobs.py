@@ -16,7 +16,7 @@ import pytest
 from tests.doubles.nvml.driver import machine_with
 from tests.ports import free_port
 
-from chipwatch.recording.job_records import append, records_of
+from chipwatch.history.job_records import append, records_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver and /proc are those of Linux")
 

@@ -7,12 +7,12 @@ import json
 import sys
 
 import pytest
-from tests.agent.recording.test_round_trip import header, ticks
+from tests.agent.history.test_round_trip import header, ticks
 
-from chipwatch.recording.columns import load
-from chipwatch.recording.event import Event
-from chipwatch.recording.file import RecordFile
-from chipwatch.recording.ring import Ring
+from chipwatch.history.columns import load
+from chipwatch.history.event import Event
+from chipwatch.history.record_file import RecordFile
+from chipwatch.history.ring import Ring
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
 
 @pytest.mark.parametrize("named", ["run.chipwatch", "run-1.chipwatch", "*"])
 def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(said, tmp_path, named, monkeypatch):
-    monkeypatch.setattr("chipwatch.recording.file.MOST_POINTS", 1)
+    monkeypatch.setattr("chipwatch.history.record_file.MOST_POINTS", 1)
     made = RecordFile(tmp_path / "run.chipwatch", header)
     for number, (at, points) in enumerate(ticks(9)):
         made.add(points, at)

@@ -21,7 +21,7 @@ from tests.ports import free_port
 from chipwatch.commands import run
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Dimensions
-from chipwatch.pipeline.build import assemble
+from chipwatch.engine.build import assemble
 
 LONG = 60.0
 IN_TIME = 2.0

@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from chipwatch.commands.answers import status_text
-from chipwatch.top.delivery import parts_of
+from chipwatch.show.top.delivery import parts_of
 
 
 @pytest.fixture

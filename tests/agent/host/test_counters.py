@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.contract.datapoint import Dimensions, counter
+from chipwatch.engine.window import Window
 from chipwatch.host.counters import Counters, MemberSum, counting_since
-from chipwatch.pipeline.window import Window
 
 S = 10**9
 SENT = counter("test.sent", "By", "Sent.")

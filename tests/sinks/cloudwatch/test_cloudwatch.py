@@ -9,10 +9,10 @@ from tests.doubles.cloudwatch import refusing
 from tests.load import seconds_since
 from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.testing import check_sink
-from chipwatch.contract.version import __version__
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 60 * 10**9
@@ -326,11 +326,11 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.contract.datapoint",
         "chipwatch.contract.errors",
         "chipwatch.contract.plugin",
-        "chipwatch.contract.redaction",
+        "chipwatch.base.redaction",
         "chipwatch.contract.sink",
-        "chipwatch.contract.system",
+        "chipwatch.base.system",
         "chipwatch.contract.trusted_clock",
-        "chipwatch.contract.version",
+        "chipwatch.base.version",
     ]
     net = [
         "chipwatch.net",

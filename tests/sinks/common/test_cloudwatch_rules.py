@@ -4,8 +4,8 @@ import botocore.session
 import pytest
 
 from chipwatch.config import plugins
+from chipwatch.config.naming import profiles
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
-from chipwatch.naming import profiles
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.common.cloudwatch_rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 

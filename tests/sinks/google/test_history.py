@@ -1,8 +1,8 @@
 import pytest
 
 from chipwatch.contract.datapoint import counter, gauge
+from chipwatch.engine.window import Window
 from chipwatch.host.counters import Life
-from chipwatch.pipeline.window import Window
 from chipwatch_sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, Last, SentHistory
 
 S = 10**9

@@ -9,9 +9,9 @@ from tests.doubles import monitoring as service
 from tests.sinks.google.conftest import HEAT, SENT, S
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.spool.file import SpoolFile
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.spool.file import SpoolFile
+from chipwatch.engine.spool.queue import Spool
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a"})
 BEGUN = time.time_ns() // S * S - 3600 * S

@@ -118,7 +118,7 @@ def test_no_host_is_ever_global():
 
 
 def test_every_word_of_a_resource_is_one_of_the_identity_or_an_option():
-    from chipwatch.identity.names import WORDS as ALL
+    from chipwatch.config.identity.names import WORDS as ALL
 
     asked = {
         word

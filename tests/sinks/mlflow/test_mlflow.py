@@ -12,11 +12,11 @@ from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble, say
 from tests.sinks.mlflow.conftest import GPU, LOAD
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Dimensions, Summary, counter, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
-from chipwatch.contract.version import __version__
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.spool.queue import Spool
 from chipwatch_sinks.mlflow import MlflowSink
 from chipwatch_sinks.mlflow.keys import key_of
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.contract.errors import ConfigError, Refused, Retryable
-from chipwatch.pipeline.delivery import Worker
-from chipwatch.spool.queue import Spool
+from chipwatch.engine.delivery import Worker
+from chipwatch.engine.spool.queue import Spool
 from chipwatch_sinks.mlflow.tree import processes, started, started_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

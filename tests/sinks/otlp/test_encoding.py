@@ -12,7 +12,7 @@ from tests.doubles.otlp import JSON, parse, read
 from tests.examples import examples
 
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric, counter, gauge
-from chipwatch.pipeline.window import summarise
+from chipwatch.engine.window import summarise
 from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, OtlpEncoder
 from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import ATTRIBUTES

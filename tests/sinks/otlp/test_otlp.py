@@ -13,9 +13,9 @@ from tests.certificates import DAY, Authority
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply
 
+from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
-from chipwatch.contract.version import __version__
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
 

@@ -18,7 +18,7 @@ from tests.ports import free_port
 from chipwatch.config.load import ConfigError, convert, load
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import Refused
-from chipwatch.pipeline.build import assemble
+from chipwatch.engine.build import assemble
 from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format

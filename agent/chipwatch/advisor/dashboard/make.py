@@ -12,13 +12,13 @@ from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import SentMetrics, find
+from chipwatch.base.text import in_case_of
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest
 from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import Board, Chart
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import in_case_of
 
 
 class Documents(NamedTuple):

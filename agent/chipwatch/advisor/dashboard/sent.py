@@ -10,16 +10,16 @@ from typing import Final, NamedTuple
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
 from chipwatch.config import plugins
+from chipwatch.config.identity.names import OF_POINTS
 from chipwatch.config.instances import build_processors
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
+from chipwatch.config.naming.profiles import profile
+from chipwatch.config.naming.rename import Copier, renamer
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import SentMetric
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import ConfigError
-from chipwatch.identity.names import OF_POINTS
-from chipwatch.naming.profiles import profile
-from chipwatch.naming.rename import Copier, renamer
-from chipwatch.pipeline.build import build_filter
+from chipwatch.engine.build import build_filter
 
 SECOND: Final = 10**9
 

@@ -14,16 +14,16 @@ from chipwatch.advisor.dashboard.alarms import RULES
 from chipwatch.advisor.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
 from chipwatch.advisor.plan.result import Cadence, Choice, Plan, SinkPlan
 from chipwatch.config import plugins
+from chipwatch.config.identity.names import PASSING, PER_HOST
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import sink_options
+from chipwatch.config.naming import rename
 from chipwatch.config.options import Config, LevelName
 from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.sink import Sink
-from chipwatch.identity.names import PASSING, PER_HOST
-from chipwatch.naming import rename
-from chipwatch.pipeline import build
-from chipwatch.pipeline.window import Window
+from chipwatch.engine import build
+from chipwatch.engine.window import Window
 
 WINDOWS: Final = (10.0, 60.0, 300.0)
 """Windows (s) that a plan compares with the configured one."""

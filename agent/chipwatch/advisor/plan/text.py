@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from chipwatch.advisor.plan.result import Plan, SinkPlan
+from chipwatch.base.redaction import one_line, without_secrets
+from chipwatch.base.table import GAP, TableColumn, cut_middle, table
+from chipwatch.base.text import line_width
 from chipwatch.contract.advice import MONTH
-from chipwatch.contract.redaction import one_line, without_secrets
-from chipwatch.contract.table import GAP, TableColumn, cut_middle, table
-from chipwatch.contract.text import line_width
 
 WIDTH: Final = 100
 HEADS: Final = ("sink", "what if", "series", "requests/month", "volume/month", "dollars/month")

@@ -13,8 +13,8 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS
 from chipwatch.advisor.dashboard.charts import BOARDS, TABLES
 from chipwatch.config.convert import ConfigError
+from chipwatch.config.naming.profiles import profile
 from chipwatch.contract.datapoint import Dimensions, Kind
-from chipwatch.naming.profiles import profile
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.prometheus.names import family_of

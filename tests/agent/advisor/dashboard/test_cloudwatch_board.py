@@ -17,7 +17,7 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS, RULES
 from chipwatch.collectors.network import SENT
 from chipwatch.config.convert import ConfigError
-from chipwatch.pipeline.window import Window
+from chipwatch.engine.window import Window
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 

@@ -12,9 +12,9 @@ from tests.agent.advisor.dashboard.strict import check_cloudwatch, query
 from tests.doubles.cloudwatch import CloudwatchDouble, environment, isolate
 
 from chipwatch.advisor.catalogue import catalogue
+from chipwatch.config.naming import profiles
 from chipwatch.config.plugins import FAMILIES
 from chipwatch.contract.datapoint import Level
-from chipwatch.naming import profiles
 
 WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]

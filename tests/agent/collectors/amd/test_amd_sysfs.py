@@ -19,8 +19,8 @@ from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.rows import FileRow
-from chipwatch.processors.jobs.evidence import from_points
-from chipwatch.processors.jobs.holding import place_of
+from chipwatch.jobs.evidence import from_points
+from chipwatch.jobs.holding import place_of
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"

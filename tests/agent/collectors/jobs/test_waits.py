@@ -14,8 +14,8 @@ import pytest
 from chipwatch.collectors.jobs import waits
 from chipwatch.collectors.jobs.waits import Waits, unanswered_sockets
 from chipwatch.contract.owner import JobFacts
-from chipwatch.processors.jobs.causes import Situation, cause
-from chipwatch.processors.jobs.evidence import Evidences
+from chipwatch.jobs.causes import Situation, cause
+from chipwatch.jobs.evidence import Evidences
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 PROC = Path("/proc")

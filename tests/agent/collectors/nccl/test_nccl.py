@@ -19,7 +19,7 @@ from chipwatch.collectors.nccl.ras import RasAnswer, UnreadableAnswer
 from chipwatch.collectors.nccl.service import LASTING, RasService
 from chipwatch.contract.owner import Owner
 from chipwatch.contract.plugin import Given
-from chipwatch.processors.jobs.recent import of_ranks
+from chipwatch.jobs.recent import of_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RAS is found by Linux's /proc")
 VERSIONS = "2.24.3", "2.26.2", "2.27.5", "2.28.3", "2.28.7", "2.28.9", "2.29.7"

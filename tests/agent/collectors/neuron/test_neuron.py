@@ -18,9 +18,9 @@ from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.pipeline.window import Window
-from chipwatch.processors.jobs.evidence import UTILIZATIONS, from_points
-from chipwatch.processors.jobs.holding import place_of
+from chipwatch.engine.window import Window
+from chipwatch.jobs.evidence import UTILIZATIONS, from_points
+from chipwatch.jobs.holding import place_of
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000

@@ -6,10 +6,10 @@ import pytest
 from tests.agent.collectors.nvidia.conftest import START
 
 from chipwatch.contract.datapoint import Level
-from chipwatch.pipeline.window import Window
-from chipwatch.verdict.callers import DEGRADED, NOT_FIT
-from chipwatch.verdict.history import EventHistory
-from chipwatch.verdict.rules import reasons
+from chipwatch.engine.window import Window
+from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT
+from chipwatch.jobs.verdict.events import EventHistory
+from chipwatch.jobs.verdict.rules import reasons
 
 WAIT = "nvmlEventSetWait_v2"
 

@@ -11,11 +11,11 @@ from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.pipeline.sampler import Sampler
-from chipwatch.verdict import judge as verdict
-from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT, UNKNOWN
-from chipwatch.verdict.history import EventHistory
-from chipwatch.verdict.rules import FAULTS, RULES
+from chipwatch.engine.sampler import Sampler
+from chipwatch.jobs.verdict import judge as verdict
+from chipwatch.jobs.verdict.callers import DEGRADED, FIT, NOT_FIT, UNKNOWN
+from chipwatch.jobs.verdict.events import EventHistory
+from chipwatch.jobs.verdict.rules import FAULTS, RULES
 
 SECOND = 10**9
 NOWHERE = Path("/nonexistent")

@@ -11,7 +11,7 @@ from tests.agent.collectors.nvidia.conftest import START, key
 
 from chipwatch.collectors.nvidia.metrics import THROTTLES
 from chipwatch.contract.datapoint import Level
-from chipwatch.pipeline.window import Window
+from chipwatch.engine.window import Window
 
 POWER = "gpu.power{gpu=0}"
 ENERGY = "gpu.energy{gpu=0}"

@@ -1,0 +1,67 @@
+"""Words and numbers of messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
+
+
+def line_width(most: int) -> int:
+    """Return the columns of a line on standard output: at most `most`, and no more than its terminal has."""
+    try:
+        return min(most, os.get_terminal_size(sys.stdout.fileno()).columns or most)
+    except (AttributeError, OSError, ValueError):  # there is no terminal, or no standard output
+        return most
+
+
+def similar(word: str, words: Iterable[str], most: int) -> list[str]:
+    """Return at most `most` of `words`, the most similar one first."""
+    from difflib import get_close_matches
+
+    by_lower = {text.lower(): text for text in words}
+    return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
+
+
+def in_case_of(word: str, words: Iterable[str]) -> str:
+    """Return that one of `words` which differs from `word` in case at most; else `word`."""
+    known = [*words]
+    return word if word in known else next((text for text in known if text.lower() == word.lower()), word)
+
+
+def is_lacking(reason: str) -> bool:
+    """Return whether a collector's reason for its absence says that the machine has no such thing."""
+    return reason.startswith(("no ", "not in ")) or reason.endswith(" on Linux only")
+
+
+def is_address(text: str) -> bool:
+    """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and " " not in text
+    except ValueError:
+        return False
+
+
+def duration(seconds: float, units: int = 4) -> str:
+    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`; a unit with 0 is left out."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number or parts:
+            parts.append((number, unit))
+    return " ".join(f"{number} {unit}" for number, unit in parts[:units] if number)
+
+
+def count(number: int, verb: str = "") -> str:
+    """Return a number of points in words, with `verb` in the form that fits: `1 point is`, `2 points are`."""
+    if number == 1:
+        return f"1 point {SINGULAR.get(verb, verb)}".rstrip()
+    return f"{number:,} points {verb}".rstrip()

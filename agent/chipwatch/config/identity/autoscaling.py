@@ -1,0 +1,72 @@
+"""
+The Auto Scaling group of an EC2 instance, read from its tags.
+
+The tags come from the metadata service if it shows them, else from one signed request to EC2's API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from chipwatch.config.identity.platforms import Ec2, Imds, describe, modify
+from chipwatch.config.identity.source import Word, fit
+from chipwatch.net.metadata_service import NoMetadata, NoService
+
+TAGS: Final = "/latest/meta-data/tags/instance"
+DOMAIN: Final = "/latest/meta-data/services/domain"
+TAG: Final = "aws:autoscaling:groupName"
+
+
+class AutoScaling(Ec2):
+    """The name of the Auto Scaling group of this instance."""
+
+    name = "Auto Scaling"
+
+    def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
+        """Return the group; if there is none, raise NoMetadata with a message that says how to make it available."""
+        facts = {word: fact.value for word, fact in self._hardware.words.items()}
+        facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
+        group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
+        try:
+            service = self.connect()
+            group, origin = _from_tags(service), f"{service.url}{TAGS}/{TAG}"
+            if group is None:
+                facts |= {word: fact.value for word, fact in describe(service).items()}
+                facts["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
+        except (NoService, NoMetadata) as problem:
+            why = str(problem)
+        if group is None:
+            if not self.is_here() or not (facts["region"] and "instance_id" in facts):
+                raise NoMetadata(why)
+            group, origin = self._from_api(facts), "EC2's DescribeTags"
+        if not (words := fit({"autoscaling_group": group}, origin)):
+            raise NoMetadata(f"the instance has no tag {TAG}", retry=True)
+        return words, origin
+
+    def _from_api(self, facts: Mapping[str, str]) -> str | None:
+        try:
+            from chipwatch.config.identity.ec2_tags import describe_tags
+
+            return describe_tags(facts["instance_id"], _address(facts, self._env), facts["region"])
+        except ImportError:
+            why = "a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'"
+        except NoMetadata as problem:
+            why = str(problem)
+        command = modify(self._hardware, "--instance-metadata-tags enabled")
+        raise NoMetadata(f"{why}; or run `{command}` to show the tags in the metadata", retry=True)
+
+
+def _from_tags(service: Imds) -> str | None:
+    """Return the group in the tags of the metadata, "" if they name none, None if the metadata does not show them."""
+    if value := service.get(f"{TAGS}/{TAG}"):
+        return value.decode(errors="replace")
+    return None if service.get(TAGS) is None else ""
+
+
+def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
+    """Return the address of EC2's API, or the one that the SDKs' variables give."""
+    if given := env.get("AWS_ENDPOINT_URL_EC2") or env.get("AWS_ENDPOINT_URL"):
+        return given
+    domain = facts.get("domain") or ("amazonaws.com.cn" if facts["region"].startswith("cn-") else "amazonaws.com")
+    return f"https://ec2.{facts['region']}.{domain}"

@@ -1,0 +1,68 @@
+"""Asks EC2's API for the tags of an instance, in one request that botocore signs: its client would take 20 MB."""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+from typing import Final
+from urllib.parse import urlencode
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import get_session
+
+from chipwatch.config.identity.autoscaling import TAG
+from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.net.faults import UNEXPECTED
+from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata
+
+ITEM: Final = re.compile("<item>(.*?)</item>", re.DOTALL)
+VALUE: Final = re.compile("<value>([^<]+)</value>")
+CODE: Final = re.compile(r"<Code>(\w+(?:\.\w+)*)</Code>")
+TIMEOUT: Final = 10.0
+"""Seconds for a request to the API and its answer."""
+
+
+def describe_tags(instance: str, address: str, region: str) -> str | None:
+    """Return the instance's group, None if it has none; raise NoMetadata. Action: ec2:DescribeTags."""
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
+    query = {
+        "Action": "DescribeTags",
+        "Version": "2016-11-15",
+        "Filter.1.Name": "resource-id",
+        "Filter.1.Value.1": instance,
+        "Filter.2.Name": "key",
+        "Filter.2.Value.1": TAG,
+    }
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+    body = urlencode(query).encode()
+    request = AWSRequest("POST", address, headers, body)
+    try:
+        own = get_session()
+        if (credentials := own.get_credentials()) is None:
+            raise NoMetadata("a request to EC2 needs credentials, and none are found")
+        SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
+        tls = ClientTls(ca_file=own.get_config_variable("ca_bundle"), ca_option="AWS_CA_BUNDLE")
+        client = HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
+    except (BotoCoreError, ClientError, *UNEXPECTED) as problem:
+        raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
+    try:
+        return _group(*client.post(body, dict(request.headers.items()))[::2])
+    except (Refused, Retryable) as problem:
+        raise NoMetadata(f"EC2 cannot be asked: {problem}") from None
+    finally:
+        client.close()
+
+
+def _group(status: int, content: bytes) -> str | None:
+    """Return the group in an answer to DescribeTags (EC2's API reference; elements of an item may have any order)."""
+    body = content.decode(errors="replace")
+    if status != 200:
+        code = found[1] if (found := CODE.search(body)) else status
+        hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
+        raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
+    values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]
+    return html.unescape(values[0][1]) if values and values[0] else None

@@ -1,0 +1,271 @@
+"""Renames our metrics by a profile, for dashboards that expect the names of another tool."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import fsum
+from typing import Final, NamedTuple
+
+from chipwatch.config.naming.profiles import Copy, Profile, ToolName, placeholders, profile
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
+
+CACHED_SERIES: Final = 100_000
+"""Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
+IN_USE: Final = 30 * 10**9
+"""Nanoseconds for which a GPU counts as used after a point of the process tree, which may come every 10 s only."""
+MAX_EPOCHS: Final = 8
+"""Remembered epochs of a counter: those that a batch sent again can belong to."""
+ENDPOINT: Final = "endpoint"
+"""A dimension that all scraped metrics have, and no other metric has."""
+OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
+"""Metrics of the process tree on a GPU, with the dimensions of the GPU's own metrics."""
+LIMIT: Final = "container.memory.limit"
+"""The limit of the container's memory; without a limit it is the machine's memory."""
+PART: Final = "mig"
+"""The dimension of a part of a GPU: a user of the part uses the GPU."""
+
+_Key = tuple[str, Dimensions]
+_make: Final = Datapoint._make
+"""A call with keywords and defaults costs twice as much."""
+
+
+class _Epoch(NamedTuple):
+    """A stretch of a counter without a reset; renamed, it starts at 0 at `start_time`, where our value is `base`."""
+
+    given: int | None
+    """The counter's own start time, which changes with a reset."""
+    start_time: int
+    base: float
+
+    def has(self, point: Datapoint) -> bool:
+        """Return whether `point` belongs to this epoch."""
+        return point.start_time == self.given and point.at >= self.start_time and point.value >= self.base
+
+
+class _Series(NamedTuple):
+    """The other name of a series."""
+
+    metric: Metric | None
+    """None: our own."""
+    dims: Dimensions
+    factor: float = 1.0
+    epochs: list[_Epoch] | None = None
+    """The last epochs of a counter that starts at 0; several, since points may be sent again."""
+
+
+_UNCHANGED: Final = _Series(None, NO_DIMENSIONS)
+
+
+class Renamer:
+    """
+    Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
+
+    Counters start at 0 with this agent, as in these tools, except scraped ones and where its profile is cumulative:
+    only increases that a window saw count. Used by one thread, which may send a point again.
+    """
+
+    def __init__(self, tool: Profile) -> None:
+        self._tool, self._names, self._machine = tool, tool.names, tool.machine
+        self._others = ToolName("", dims=tool.others)
+        self._keys = placeholders(tool.others)
+        self._known: dict[_Key, _Series] = {}
+        self._before: dict[_Key, _Series] = {}
+        self._numbers: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, point: Datapoint) -> Datapoint:
+        """Return the renamed point."""
+        metric, value, dims, at, start_time, start, summary, increase = point
+        has_rules = self._machine or self._keys or metric.name in self._names
+        if not (has_rules or (self._tool.scraped and ENDPOINT in metric.dims)):
+            return point
+        series = self._known.get((metric.name, dims)) or self._recall(point)
+        if series is _UNCHANGED:
+            return point
+        theirs, dims, factor, epochs = series
+        if epochs:
+            epoch = epochs[-1] if epochs[-1].has(point) else _find_epoch(epochs, point)
+            start_time, value = epoch.start_time, value - epoch.base
+        if factor != 1.0:
+            value *= factor
+            increase = None if increase is None else increase * factor
+            summary = summary and summary._replace(
+                sum=summary.sum * factor,
+                minimum=summary.minimum * factor,
+                maximum=summary.maximum * factor,
+                values=tuple(value * factor for value in summary.values),
+            )
+        return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
+
+    def _recall(self, point: Datapoint) -> _Series:
+        """Return a series that is not in this generation of the cache."""
+        key = (point.metric.name, point.dims)
+        series = self._before.get(key) or self._learn(point)
+        if len(self._known) >= CACHED_SERIES:
+            self._before, self._known = self._known, {}
+            alive = {(dims.get(ENDPOINT, ""), name) for name, dims in self._before}
+            self._numbers = Counter({page: number for page, number in self._numbers.items() if page in alive})
+        self._known[key] = series
+        return series
+
+    def _learn(self, point: Datapoint) -> _Series:
+        metric, dims = point.metric, point.dims
+        if ENDPOINT in metric.dims:
+            if self._tool.scraped:
+                return self._number(metric, dims)
+        elif (name := self._names.get(metric.name)) and name.fits(dims):
+            return self._name(name, point)
+        elif not self._keys.isdisjoint(dims):
+            return self._name(self._others._replace(template=metric.name), point)
+        return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
+
+    def _name(self, name: ToolName, point: Datapoint) -> _Series:
+        old = point.metric
+        templates = "".join((name.template, *name.dims.values()))
+        taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in templates}
+        text = name.template.format_map(taken)
+        own = {}
+        for key, template in name.dims.items():
+            for alternative in reversed(template.split("|")):
+                with contextlib.suppress(KeyError):
+                    own[key] = alternative.format_map(taken)
+        keys = (*(key for key in old.dims if key not in taken), *own)
+        metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
+        left = {key: word for key, word in point.dims.items() if key not in taken}
+        dims = Dimensions(self._rename_machine(left, old), **own)
+        starts = old.kind is Kind.COUNTER and not self._tool.cumulative
+        return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
+
+    def _number(self, metric: Metric, dims: Dimensions) -> _Series:
+        """Return a scraped series with the next number of its name on its page; its labels stay."""
+        endpoint = dims[ENDPOINT]
+        index = self._numbers[endpoint, metric.name]
+        self._numbers[endpoint, metric.name] += 1
+        text = self._tool.scraped.format(endpoint=endpoint, metric=metric.name, index=index)
+        keys = tuple(key for key in metric.dims if key != ENDPOINT)
+        left = {key: word for key, word in dims.items() if key != ENDPOINT}
+        return _Series(replace(metric, name=text, dims=keys), Dimensions(self._rename_machine(left, metric)))
+
+    def _rename_machine(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
+        """Return `dims` with the profile's keys for the dimensions of the machine; the metric's own stay."""
+        return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
+
+
+def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
+    """Return the epoch that starts before the known increase of `point`, or at `base` if none is known."""
+    if point.increase is None or point.window_start is None:
+        return _Epoch(point.start_time, point.at, base)
+    return _Epoch(point.start_time, point.window_start + after, point.value - point.increase)
+
+
+def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
+    """Return the epoch of a reading outside of the last epoch: a point sent again, or a counter after a reset."""
+    for epoch in reversed(epochs):
+        if epoch.has(point):
+            return epoch
+    if point.at < epochs[-1].start_time:
+        return _Epoch(point.start_time, point.at, point.value)
+    epochs[:] = [*epochs[1 - MAX_EPOCHS :], _start(point, 0.0, after=1)]  # the reading at `start` is of the last epoch
+    return epochs[-1]
+
+
+class Copier:
+    """
+    Makes the points that a tool sends besides a metric's own; for one sink, used by one thread.
+
+    Copies are treated like any other point: they are made before the cardinality limit and the spool.
+    """
+
+    def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
+        """Take the copies of a profile, and the bytes of the machine's memory."""
+        self._copies, self._memory, self._limited = copies, memory, False
+        self._rename = Renamer(Profile({metric: copy.name for metric, copy in copies.items()}))
+        self._used: dict[Dimensions, int] = {}
+        self._counts: dict[tuple[str, Dimensions], float] = {}
+        self._last: dict[tuple[str, Dimensions], int] = {}
+
+    def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
+        """Return the points to send besides the points of a tick or a window."""
+        copies: list[Datapoint] = []
+        groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
+        for point, copy in self._find_copies(points):
+            if copy.limited not in (None, self._limited):
+                continue
+            if copy.rate:
+                copies += map(self._rename, _rates(point))
+            elif over := copy.mean_over or copy.last_of:
+                rest = _without(point.dims, over, *copy.drops)
+                groups.setdefault((point.metric.name, rest, point.at), []).append(point)
+            elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
+                copies.append(self._rename(point))
+        for (name, rest, _), group in groups.items():
+            copy = self._copies[name]
+            merged = _mean(group, copy.mean_over, rest) if copy.mean_over else self._latest(group, copy.last_of, rest)
+            copies.append(self._rename(merged))
+        return copies
+
+    def _latest(self, counters: Sequence[Datapoint], key: str, rest: Dimensions) -> Datapoint:
+        """Return a gauge with the value of the dimension `key` of the counter that rose last."""
+        first = counters[0]
+        series = (first.metric.name, rest)
+        for point in counters:
+            before = self._counts.get((point.metric.name, point.dims), 0.0)
+            self._counts[point.metric.name, point.dims] = point.value
+            if point.value > before and point.dims[key].isdecimal():
+                self._last[series] = int(point.dims[key])
+        left = tuple(key for key in first.metric.dims if key in rest)
+        metric = replace(first.metric, kind=Kind.GAUGE, unit="1", dims=left)
+        return metric.point(first.at, self._last.get(series, 0), rest)
+
+    def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
+        """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
+        pairs = []
+        for point in points:
+            name = point.metric.name
+            if name in self._copies and ENDPOINT not in point.metric.dims:
+                pairs.append((point, self._copies[name]))
+            elif name in OF_TREE:
+                self._used[point.dims] = point.at
+                if PART in point.metric.dims:
+                    self._used[_without(point.dims, PART)] = point.at
+            elif name == LIMIT:
+                self._limited = point.value < self._memory
+        return pairs
+
+
+@lru_cache(1024)
+def _without(dims: Dimensions, *keys: str) -> Dimensions:
+    return Dimensions({key: word for key, word in dims.items() if key not in keys})
+
+
+def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint:
+    """Return the mean of gauges with the same time, without a summary."""
+    first = points[0]
+    metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
+    start = min((point.window_start for point in points if point.window_start is not None), default=None)
+    return Datapoint(metric, fsum([point.value for point in points]) / len(points), rest, first.at, None, start)
+
+
+def _rates(point: Datapoint) -> Iterator[Datapoint]:
+    """Yield the increase a second of a counter, if a window knows it."""
+    if point.increase is not None and point.window_start is not None and point.at > point.window_start:
+        metric = replace(point.metric, kind=Kind.GAUGE, unit=f"{point.metric.unit}/s")
+        yield metric.point(point.at, point.increase / (point.at - point.window_start) * 1e9, point.dims)
+
+
+def renamer(name: str) -> Renamer | None:
+    """Return the renamer of a profile of PROFILES, None for `native`."""
+    tool = profile(name)
+    return Renamer(tool) if tool.names else None
+
+
+def copier(name: str) -> Copier | None:
+    """Return the copier of a profile of PROFILES, or None if the profile has no copies."""
+    if not (copies := profile(name).copies):
+        return None
+    memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return Copier(copies, memory)

@@ -1,0 +1,344 @@
+"""Builds the pipeline of a configuration."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.config import plugins
+from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
+from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
+from chipwatch.config.naming import rename
+from chipwatch.config.options import Config, SinkOptions
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.processor import Processor
+from chipwatch.contract.sink import Limits, Sink, destination_of
+from chipwatch.engine import preflight
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Schedule, SinkDelivery, Worker
+from chipwatch.engine.derivation import Derivation
+from chipwatch.engine.route import Admission, MetricFilter, Route
+from chipwatch.engine.sampler import RETRY, Sampler
+from chipwatch.engine.self_metrics import AgentCollector
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
+
+log = logging.getLogger(__name__)
+
+RETRY_ASKED: Final = 60.0
+"""Seconds after which a collector that was asked for and finds nothing to read is tried again."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
+
+
+def view(
+    identity: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
+) -> Callable[[], Dimensions | None]:
+    """
+    Return `identity` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
+
+    `sought` are the hints of all sinks.
+    """
+    if not sought:
+        return identity
+    seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
+    public = {*config.common_dims, *config.dims}
+
+    def common() -> Dimensions | None:
+        nonlocal seen
+        now = identity()
+        if now is not None and now is not seen[0]:
+            dims = {word: value for word, value in now.items() if word in public or word not in sought}
+            seen = (
+                now,
+                Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in type(sink).needs.words if word in now}),
+            )
+        return None if now is None else seen[1]
+
+    return common
+
+
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
+    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
+
+
+def build_sources(
+    collectors: Mapping[str, Collector],
+    processors: Mapping[str, Processor],
+    config: Config,
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
+    *,
+    state: Path | None = None,
+    zeros: bool = True,
+) -> tuple[list[Sampler], list[Derivation]]:
+    """
+    Return samplers and derivations; `learn` gets the identity that readings contain.
+
+    Collectors may keep files in the folder `state`; with `zeros` they yield counters of events also at 0.
+    """
+    level = level_wanted(config, least)
+    asked = {name for names in asked_collectors(config) for name in names}
+    samplers = []
+    for name, collector in collectors.items():
+        retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
+        samplers.append(Sampler(name, collector, level, state=state, zeros=zeros, retry=retry, learn=learn))
+    return samplers, [Derivation(name, processor, level) for name, processor in processors.items()]
+
+
+def delivery_offset(host: str) -> float:
+    """Return the share of a flush period (0 to 1) by which `host` delays its deliveries, so that a fleet is spread."""
+    return zlib.crc32(host.encode()) / 2**32
+
+
+def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
+    """Return the spool's file of a durable sink, None for another."""
+    return folder / f"{name}.db" if sink.limits.durable else None
+
+
+def validate(config: Config, spared: Collection[str] = (), *, with_refusals: bool = True) -> None:
+    """
+    Build every plugin, except `spared` collectors; raise ConfigError.
+
+    Raises it with `with_refusals` also where a sink would reject every point.
+    """
+    _check_dims(config)
+    collectors, processors = build_collectors(config, spared), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
+    for name, sink in build_sinks(config).items():
+        window_length(name, sink, config)
+        if with_refusals:
+            refusals(name, sink, config, metrics)
+
+
+def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
+    """Return all metrics that these may yield."""
+    sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
+    return [metric for source in sources for metric in source.metrics]
+
+
+def events_of(collectors: Iterable[Collector]) -> frozenset[str]:
+    """Return the names of counters that are points only once there was an event."""
+    return frozenset().union(*(type(collector).needs.events for collector in collectors))
+
+
+def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
+    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    if any(collector.yields_others() for collector in collectors.values()):
+        return  # its names are not known yet
+    metrics = [*declared(collectors, processors), *AgentCollector.metrics]
+    for name in config.sink:
+        options = sink_options(name, config)
+        level = level_of(options.level or config.level)
+        if fault := preflight.include_fault(options.include, level, metrics):
+            raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
+
+
+def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
+    """Return the faults of points that the sink never accepts; raise ConfigError if it accepts none."""
+    all_faults = faults(name, sink, config, metrics)
+    if whole := next((fault.text for fault in all_faults if fault.whole), None):
+        raise ConfigError(whole)
+    return [fault.text for fault in all_faults]
+
+
+def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
+    """Return what the sink will never take of these metrics under this configuration, by its own rules."""
+    wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
+    renamer = rename.renamer(profile_of(sink, config))
+    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=renamer)]
+
+
+def duplicates(
+    sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
+    metrics = declared(collectors, {})
+    others: dict[Any, tuple[str, MetricFilter]] = {}
+    for name, sink in sinks.items():
+        wanted = build_filter(sink_options(name, config), sink.limits, config)
+        place: frozenset[tuple[str, str]] = frozenset()
+        with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
+            place = frozenset(destination_of(sink).items())
+        if not place:
+            continue
+        other, theirs = others.setdefault((type(sink), place), (name, wanted))
+        both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
+        if other != name and (twice := next(both, None)):
+            yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
+
+
+def _check_dims(config: Config) -> None:
+    """Raise ConfigError for dimensions that no spool can hold."""
+    for key, value in config.dims.items():
+        if not Dimensions({key: value}).is_text:
+            raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8")
+
+
+def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:
+    """Return the filter of a sink; where series cost, the agent's own metrics pass only if `include` names them."""
+    exclude = options.exclude
+    if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
+        exclude = (*exclude, "agent.*")
+    return MetricFilter(level_of(options.level or config.level), options.include, exclude)
+
+
+def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
+    """Return the destination of each sink, without sinks that fail to give it; raise ConfigError if all fail."""
+    destinations: dict[str, Mapping[str, str]] = {}
+    for name, sink in sinks.items():
+        try:
+            with plugins.blamed(plugins.SINKS, name, "it is left out, since destination fails"):
+                destinations[name] = destination_of(sink)
+        except ConfigError as problem:
+            if name == [*sinks][-1] and not destinations:
+                raise
+            log.error("%s", problem)  # noqa: TRY400  # the message says it all
+    return destinations
+
+
+def profile_of(sink: Sink, config: Config) -> str:
+    """Return the naming profile of the points of `sink`: the configuration's, else its own."""
+    is_set = config.names != "native" or "names" in config.sources
+    return config.names if is_set else sink.limits.names
+
+
+def window_length(name: str, sink: Sink, config: Config) -> float:
+    """Return the seconds of samples in one point; raise ConfigError if the sink does not take points so close."""
+    wanted, limits = sink_options(name, config).window, sink.limits
+    length = limits.window if wanted is None else wanted
+    if length < limits.spacing:
+        why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        label = label_of(config, "sinks", name, "window")
+        raise ConfigError(
+            f"{label}: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
+        )
+    return length
+
+
+def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
+    """Return whether the sink gets counters of events before their first one: a scraper knows no other start."""
+    zeros = sink_options(name, config).zeros
+    return sink.limits.scraped if zeros is None else zeros
+
+
+def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str]) -> Callable[[Metric], bool]:
+    """Return which counters are not sent to the sink while they are 0; `events` are for sinks that need zeros."""
+    if needs_zeros(name, sink, config):
+        return lambda _: False
+    zeros = sink.limits.zeros if (option := sink_options(name, config).zeros) is None else option
+    return lambda metric: metric.name in events or (zeros is None and metric.counts_events)
+
+
+def build_spool(name: str, sink: Sink, config: Config, destination: Mapping[str, str], folder: Path | None) -> Spool:
+    """Return the spool of a sink, in `folder` if the sink is durable."""
+    return Spool(
+        name,
+        spool_path(name, sink, folder) if folder else None,
+        max_bytes=config.spool_bytes,
+        max_age=sink.limits.max_age,
+        destination=destination,
+        drop_others=config.drop_other_destinations,
+    )
+
+
+def build_route(
+    sink: Sink,
+    spool: Spool,
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    *,
+    born: int,
+    events: Collection[str] = (),
+) -> Route:
+    """
+    Return the route from samples to `sink` by way of its spool.
+
+    `events` are the counters that some sink gets before their first event.
+    """
+    name, options, limits = spool.name, sink_options(spool.name, config), sink.limits
+    flush = limits.flush if options.flush is None else options.flush
+    schedule = Schedule(flush, delivery_offset(platform.node()) if flush else 0.0, FIRST_WAIT)
+    delivery = SinkDelivery if sink.waits() is False else Worker
+    worker = delivery(name, sink, spool, common, rename.renamer(profile_of(sink, config)), schedule)
+    window = Window(
+        window_length(name, sink, config),
+        born=born,
+        increases=limits.increases,
+        spacing=limits.spacing,
+        ended=spool.file.newest() if limits.spacing else None,
+        first=FIRST_WINDOW,
+        holds_zero=held_at_zero(name, sink, config, events),
+    )
+    most = limits.max_series if options.max_series is None else options.max_series
+    is_billed = (limits.zeros if options.zeros is None else options.zeros) is False
+    admission = Admission(name, most, zeros=not is_billed, increases=limits.increases) if most or is_billed else None
+    chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
+    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies)
+
+
+def assemble(
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    folder: Path | None = None,
+    least: Level = Level.BASIC,
+    *,
+    spared: Collection[str] = (),
+) -> Pipeline:
+    """
+    Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
+
+    `common` returns the dimensions of this machine, or None while they are not known; `learn` gets the ones that
+    readings contain. A sink whose destination fails is left out. Points of durable sinks are kept in `folder`,
+    without it in memory; collectors may keep their state there. They read the metrics of level `least`, and of any
+    higher level that a sink wants; `spared` ones are left out. The pipeline stops when the destination of every sink
+    has closed for good.
+    """
+    _check_dims(config)
+    born = time.time_ns()
+    own = AgentCollector(start_time=born)
+    collectors, processors = {**build_collectors(config, spared), "agent": own}, build_processors(config)
+    check_includes(config, collectors, processors)
+    sinks, sought = build_sinks(config), hints(config)
+    for name, sink in sinks.items():
+        for refusal in refusals(name, sink, config, declared(collectors, processors)):
+            log.error("%s", refusal)
+    for name, twice in duplicates(sinks, config, collectors):
+        log.warning("sinks.%s: %s", name, twice)
+    zeros = any(needs_zeros(name, sink, config) for name, sink in sinks.items())
+    events = events_of(collectors.values()) if zeros else frozenset()
+    samplers, derivations = build_sources(collectors, processors, config, learn, least, state=folder, zeros=zeros)
+    destinations = _destinations(sinks)
+    left = {*destinations}
+
+    def closed(name: str) -> None:
+        left.discard(name)
+        if not left:
+            pipeline.stop()
+
+    routes = []
+    for name, destination in destinations.items():
+        sink = sinks[name]
+        spool = build_spool(name, sink, config, destination, folder)
+        route = build_route(sink, spool, config, view(common, sink, config, sought), born=born, events=events)
+        route.worker.destination, route.worker.on_closed = destination, partial(closed, name)
+        routes.append(route)
+    assert config.interval is not None
+    pipeline = Pipeline(samplers, routes, interval=config.interval, derivations=derivations)
+    own.watch(pipeline)
+    return pipeline

@@ -1,0 +1,115 @@
+"""Logs the delivery to one sink: the first, failures, and the recovery from them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Final
+
+from chipwatch.base.text import count, duration
+from chipwatch.base.throttled import ThrottledLogger
+from chipwatch.engine.notices import NOTICES
+from chipwatch.engine.spool.file import Ledger
+
+log = logging.getLogger(__name__)
+
+BLIP: Final = 5.0
+"""Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+LONG: Final = 60.0
+"""Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
+PROGRESS: Final = 60.0
+"""Seconds of catching up after which its progress is logged; then after twice as long, and so on."""
+
+
+class DeliveryLog:
+    """
+    Logs the first delivery, failures, and the recovery from them, with the counts of the ledger.
+
+    A failure is logged at its second attempt or before a long wait, then once an hour, also where short outages follow
+    one another. Used by the worker's thread.
+    """
+
+    def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count from the ledger as it is now."""
+        self._name, self._ledger, self._clock = name, ledger, clock
+        self._failures = ThrottledLogger(log, name, clock)
+        self._attempts = 0  # failed, since the last success
+        self._is_logged = False  # whether one of them was
+        self._outage = 0.0, ledger.sent, ledger.dropped.total()  # when it began; points sent and dropped before
+        self._sent = ledger.sent  # at the start, or before catching up
+        self._is_first = True
+        self._kept_before = ledger.spooled
+        self._is_behind = self.is_quiet = False
+        """`is_quiet`: a delivery is not news; `_is_behind`: points for this destination are kept from before."""
+        self._began: float | None = None  # when catching up began
+        self._next_progress = PROGRESS
+
+    def failed(self, event: str, cause: str, text: str, pause: tuple[float, float], *, is_last: bool) -> None:
+        """Log that points cannot be sent because of `text`; `pause`: seconds to the next attempt, and the most."""
+        wait, most = pause
+        level, is_bug = NOTICES["sink"][event].level, event == "bug"
+        now, ledger = self._clock(), self._ledger
+        self.is_quiet = False
+        if not self._attempts:
+            self._outage = now, ledger.sent, ledger.dropped.total()
+        self._attempts += 1
+        since = self._outage[0]
+        if self._attempts == 1 and wait < BLIP and not (is_last or is_bug):
+            return
+        past = f" for {duration(now - since, 2)}" if now - since >= 60 else ""
+        plan = "" if is_last else f", next try within {math.ceil(most)} s"
+        lost = f", {self._lost:,} lost" if self._lost else ""
+        what = f" {count(ledger.due)}" if is_last else f"{past}, {self.kept()}{lost}"
+        text = f"cannot send{what}{plan}: {text}"
+        if not self._is_logged and now - since >= LONG:
+            self._failures = ThrottledLogger(log, self._name, self._clock)
+        self._is_logged |= self._failures.log(level, cause, text, traceback=is_bug)
+
+    def delivered(self, where: Callable[[], str | None]) -> None:
+        """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
+        now, ledger = self._clock(), self._ledger
+        if self._is_logged:
+            since, self._sent, _ = self._outage
+            points, past = ledger.sent - self._sent + ledger.due, duration(now - since, 2)
+            self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
+            self._began, self._next_progress = now, PROGRESS
+        self._attempts, self._is_logged = 0, False
+        done = ledger.sent - self._sent
+        if self._is_first and done:
+            self._is_first = False
+            if (place := where()) is not None:
+                self._info("; see ".join(filter(None, (f"first {count(done)} accepted", place))))
+            if self._is_behind:
+                self._began = now
+        if self._began is not None and now - self._began >= self._next_progress:
+            self._next_progress *= 2
+            left = duration((now - self._began) * ledger.due / max(done, 1), 2)
+            self._info(f"catching up: {count(done)} sent, {self.kept()}, about {left} left")
+        self.is_quiet = self._began is None and not self._is_first
+
+    def drained(self) -> None:
+        """Log that no points wait any more, if they were behind."""
+        if self._began is not None:
+            points = self._ledger.sent - self._sent
+            self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began, 2)}")
+            self._began = None
+        self.is_quiet = not self._is_first and not self._attempts
+
+    def opened(self) -> None:
+        """Note that the destination is known now."""
+        self._is_behind = self._kept_before > self._ledger.elsewhere
+
+    def kept(self) -> str:
+        """Return how many points wait for this destination, and how many for others."""
+        others = self._ledger.elsewhere
+        more = f" and {others:,} for other destinations" if others else ""
+        return f"{count(self._ledger.due)} kept{more}"
+
+    @property
+    def _lost(self) -> int:
+        return self._ledger.dropped.total() - self._outage[2]
+
+    def _info(self, text: str) -> None:
+        log.info("%s: %s", self._name, text, extra={"who": self._name})

@@ -1,0 +1,105 @@
+"""Runs one processor, whose calls may fail or hang, on a separate thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar, cast
+
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.plugin import Given, Record
+from chipwatch.contract.processor import Processor
+from chipwatch.engine.validation import PluginRunner, state_of
+from chipwatch.host.blocking_call import BlockingCall
+
+T = TypeVar("T")
+
+PATIENCE: Final = 2.0
+"""Seconds that the clock waits for a processor, which computes on data in memory."""
+
+
+class Derivation(PluginRunner):
+    """
+    Runs one processor on a separate thread, and validates its points like a collector's.
+
+    An exception costs only this processor's points of this tick; it is logged and counted. So does a call that does
+    not return in time; the processor is then passed over until it does.
+    """
+
+    def __init__(self, name: str, processor: Processor, level: Level) -> None:
+        """Keep derived points of at most `level`."""
+        super().__init__(processor, "processor", name, level)
+        self.processor = processor
+        self._given: Given | None = self.needs.of(Given(level=level, append=self._append, note=self._note))
+        self.keep: Callable[[bytes], None] | None = None
+        """Writes the state of the processor to disk; called on its thread, as all of these."""
+        self.append: Callable[[Sequence[Record]], None] | None = None
+        """Adds its records to the state folder, or raises OSError."""
+        self.note: Callable[[str, str, bool], None] | None = None
+        """Takes a job, a sentence and whether it is slow, for recordings."""
+        self._thread: BlockingCall[object] = BlockingCall(lambda call: call(), f"derive-{name}")
+
+    def is_wanted(self, *, with_devices: bool) -> bool:
+        """Return whether to call it; if it needs devices, not until there may be some."""
+        is_idle = self.needs_devices and self.ok is None and not with_devices
+        self.unavailable = "no collector has found a device" if is_idle else None
+        return not is_idle
+
+    def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
+        """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
+
+    def restore(self, saved: bytes, path: object) -> None:
+        """Give the processor what was saved in the file `path`."""
+        failure = f"cannot take its state from {path}, it begins without"
+        self._ask(lambda: self._survive(partial(self.processor.restore, saved), failure))
+        self._thread.close()  # it may never be asked again
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.close()
+
+    def _ask(self, call: Callable[[], T]) -> T | None:
+        """Return what `call` returns on the processor's thread; log and count it if that takes too long."""
+        try:
+            result = self._thread.ask(PATIENCE, call)
+        except (TimeoutError, RuntimeError) as problem:
+            self.ok = False
+            self.trouble = "its last call has not returned; passed over until it does"
+            if isinstance(problem, RuntimeError):  # the thread cannot be started
+                self.trouble = f"{problem}; tried again in the next tick"
+            self._logger.tell("skipped", self.trouble)
+            return None
+        self._logger.over("skipped")
+        return cast("T", result)
+
+    def _derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object], points: list[Datapoint]) -> None:
+        if self._given:
+            self.processor.open(self._given)
+            self._given = None
+        try:
+            self.validation.take(self.processor.derive(tick, at, facts if self.needs.facts else ()), at, points)
+        except PartlyCollected as partly:
+            self.trouble = "; ".join(partly.problems)
+            self._logger.tell("partial", self.trouble)
+        except BaseException:
+            points.clear()
+            raise
+        self.ok = True
+        if self.keep:
+            self._survive(partial(self._save, self.keep), "cannot save its state")
+
+    def _save(self, keep: Callable[[bytes], None]) -> None:
+        """Keep the state before the points are sent: after a kill, no counter falls below what was sent."""
+        if (saved := state_of(self.processor)) is not None:
+            keep(saved)
+
+    def _append(self, records: Sequence[Record]) -> bool:
+        if self.append:
+            self.append(records)
+        return self.append is not None
+
+    def _note(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
+        if self.note:
+            self.note(job, sentence, is_slow)

@@ -1,0 +1,175 @@
+"""The route of one sink from samples to its spool: filter, window, admission of series."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from chipwatch.base.throttled import ThrottledLogger
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.engine.delivery import SinkDelivery
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import MOST_GONE, Window
+
+log = logging.getLogger(__name__)
+
+FORGET: Final = 3600 * 10**9
+"""Nanoseconds after which a series that is gone makes room for another: CloudWatch bills a metric by the hour."""
+COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
+
+
+class MetricFilter:
+    """The metrics that a sink wants: up to a level, matching a glob of `include` and none of `exclude`."""
+
+    def __init__(self, level: Level, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
+        """Take globs over metric names; an empty `include` is all."""
+        self._level, self._include, self._exclude = level, include, exclude
+        self._known: dict[tuple[str, Level], bool] = {}
+
+    def wants(self, metric: Metric) -> bool:
+        """Return whether points of `metric` are wanted."""
+        key = (metric.name, metric.level)
+        if (is_wanted := self._known.get(key)) is None:
+            is_wanted = self._known[key] = (
+                metric.level <= self._level
+                and (not self._include or any(fnmatchcase(metric.name, glob) for glob in self._include))
+                and not any(fnmatchcase(metric.name, glob) for glob in self._exclude)
+            )
+        return is_wanted
+
+
+class _Admitted:
+    """A series that has a place within the limit."""
+
+    __slots__ = ("at", "is_sent")
+
+    def __init__(self, *, is_sent: bool) -> None:
+        self.at = 0
+        """When it was last seen (ns since the epoch)."""
+        self.is_sent = is_sent
+
+
+class Admission:
+    """
+    Admits the points of the first `max_series` series, so that a wrong dimension does not become a bill.
+
+    Without `zeros` a counter is admitted from its first move on: until then the sink could be sent nothing but 0. Later
+    zeros are admitted, so that a graph returns to 0. A counter that is held back keeps its place within the limit, so
+    that its first event is sent. A series that is gone for an hour is forgotten, without a limit sooner if it is one of
+    many.
+    """
+
+    def __init__(self, sink: str, max_series: int | None, *, zeros: bool = True, increases: bool = False) -> None:
+        """
+        Take the sink's name for the log, and the limit if `max_series` is set.
+
+        With `increases` the sink is sent increases: a counter moves when it rises, else when it is not 0.
+        """
+        self._most, self._zeros, self._increases = max_series or sys.maxsize, zeros, increases
+        self._series: dict[tuple[str, Dimensions], _Admitted] = {}
+        self._calls = 0
+        self._logger = ThrottledLogger(log, sink)
+        self.over = 0
+        """Points of the last call that are over the limit."""
+
+    def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
+        """Return the points to send."""
+        self._calls += 1
+        self.over = 0
+        is_crowd = self._most == sys.maxsize and len(self._series) > MOST_GONE + len(points)
+        if points and (len(self._series) >= self._most or self._calls % 64 == 0 or is_crowd):
+            horizon = points[0].at - FORGET * (not is_crowd)
+            self._series = {key: state for key, state in self._series.items() if state.at >= horizon}
+        series, most, admitted = self._series, self._most, []
+        for point in points:
+            metric = point.metric
+            key = (metric.name, point.dims)
+            if (state := series.get(key)) is None:
+                if len(series) >= most:
+                    self.over += 1
+                    continue
+                state = series[key] = _Admitted(is_sent=self._zeros or metric.kind is not COUNTER)
+            state.at = point.at
+            if not state.is_sent:
+                if not (point.increase if self._increases else point.value):
+                    continue
+                state.is_sent = True
+            admitted.append(point)
+        if self.over:
+            self._warn(points)
+        return admitted
+
+    def _warn(self, points: Sequence[Datapoint]) -> None:
+        """Log the metric with the most series, and its dimension with the most values."""
+        series = {*self._series, *((point.metric.name, point.dims) for point in points)}
+        metric, count = Counter(name for name, _ in series).most_common(1)[0]
+        values = Counter(key for key, _ in {pair for name, dims in series if name == metric for pair in dims.items()})
+        grew = f" by its dimension {values.most_common(1)[0][0]}" if values else ""
+        self._logger.log(
+            logging.WARNING,
+            "max_series",
+            f"more than {self._most} series, the others are not sent: {metric} alone has {count}{grew};"
+            f" exclude it, or raise max_series",
+        )
+
+
+class Route:
+    """Filter, window, admission and spool of one sink; used by the clock's thread. The worker empties the spool."""
+
+    def __init__(
+        self,
+        chosen: MetricFilter,
+        window: Window,
+        spool: Spool,
+        worker: SinkDelivery,
+        common: Callable[[], Dimensions | None],
+        *,
+        admission: Admission | None = None,
+        copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
+    ) -> None:
+        """
+        Put what `chosen` and `admission` let through into `spool`, window by window, and wake `worker`.
+
+        `copies` returns further points to send with a window; they are treated like any other point.
+        """
+        self.name = worker.name
+        self._admission, self._copies = admission, copies
+        self.spool, self.worker = spool, worker
+        self._wants, self._window, self._common = chosen.wants, window, common
+        self._logger = ThrottledLogger(log, self.name)
+
+    def first_points(self, interval: float) -> float:
+        """Return in about how many seconds the first points are sent, with a tick every `interval` seconds."""
+        return self._window.first_seconds(interval) + self.worker.schedule.first_wait
+
+    def take(self, points: Iterable[Datapoint], at: int) -> None:
+        """Take the samples of one tick."""
+        self._keep(self._window.add(points, at, self._wants))
+        if repeated := self._window.repeated:
+            series = f"{repeated.metric.name} {dict(repeated.dims.items())}"
+            text = f"collectors yield {series} more than once in a reading; the first value counts"
+            self._logger.log(logging.WARNING, "repeated", text)
+            self._window.repeated = None
+
+    def prime(self, points: Iterable[Datapoint], at: int) -> None:
+        """Take samples as a base for counters only."""
+        self._window.prime(points, at, self._wants)
+
+    def close_window(self) -> None:
+        """End the open window, however short."""
+        self._keep(self._window.close())
+
+    def _keep(self, points: list[Datapoint]) -> None:
+        if self._copies:
+            points = [*points, *self._copies(points)]
+        if self._admission:
+            points = self._admission.admit(points)
+            if self._admission.over:
+                self.spool.refuse(self._admission.over, "over max_series")
+        if points:
+            self.spool.append(points, self._common())
+            self.worker.wake()

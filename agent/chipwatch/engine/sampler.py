@@ -1,0 +1,215 @@
+"""Runs one collector: opens it, reads it, and looks again for one that finds nothing to read."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.plugin import Given
+from chipwatch.engine.facts import FactsReader
+from chipwatch.engine.validation import PluginRunner
+from chipwatch.host.blocking_call import BlockingCall
+
+RETRY: Final = 300.0
+"""Seconds after which a collector that was not available is opened again."""
+
+
+class Reading(NamedTuple):
+    """The result of one call of `collect`."""
+
+    points: list[Datapoint]
+    facts: Sequence[object] = ()
+
+
+class Sampler(PluginRunner):
+    """
+    Runs one collector, never twice at once: from `open` to `close` on a separate daemon thread.
+
+    A collector that reads only the kernel's files has none: the clock's thread reads it. A collector whose reading does
+    not return is skipped and counted until it returns. One that finds nothing to read is closed, and its thread ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        collector: Collector,
+        level: Level,
+        *,
+        state: Path | None = None,
+        zeros: bool = True,
+        retry: float = RETRY,
+        learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    ) -> None:
+        """
+        Take points of at most `level`; open an unavailable collector again after `retry` seconds.
+
+        The collector may keep files in `state`, and yields counters of events also at 0 with `zeros`. `learn` is called
+        on the collector's thread with what readings say of this machine's identity.
+        """
+        super().__init__(collector, "collector", name, level)
+        self.collector = collector
+        self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
+        self._retry, self._retry_at = retry, -math.inf
+        self.absence_level = logging.DEBUG
+        """Log level of the message that nothing can be read."""
+        self._thread: BlockingCall[Reading | None] | None = None
+        self.is_open = self.is_hung = False
+        """`is_hung`: a tick has passed over its reading, which has not returned."""
+        self.ended: InputEnded | None = None
+        """The end of the collector's input, once it has ended for good."""
+        self.found: str | None = None
+        """The collector's description of its devices, after the first reading."""
+        self.absence: Unavailable | None = None
+        """Why nothing could be read when the collector was last not available."""
+        self.knowledge = FactsReader(name, collector, learn)
+
+    # -- called by the clock's thread ------------------------------------------------------------------------------
+
+    @cached_property
+    def is_mute(self) -> bool:
+        """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
+        serves = type(self.collector).knows or self.needs.pids
+        return not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
+
+    @property
+    def has_thread(self) -> bool:
+        """True if the reading that was requested is made on the collector's own thread."""
+        return self._thread is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """True from the request of a reading on the collector's thread until that was taken."""
+        return self._thread is not None and self._thread.is_pending
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the collector is open, still reads, or is to be opened at `now` (monotonic seconds)."""
+        return self.is_open or now >= self._retry_at or self.is_busy
+
+    def start(self) -> None:
+        """Start the collector's thread, if it has one; raise RuntimeError if that is not possible."""
+        self._place()
+        if self._thread:
+            self._thread.start()
+
+    def request(self, at: int) -> bool:
+        """Request a reading stamped `at`; return whether `take` will have one."""
+        if self.ended:
+            return False
+        if self.is_busy or (self._thread and self._thread.is_ending):
+            self.is_hung, self.ok = True, False
+            what = "reading" if self.is_busy else "close"
+            self._logger.tell("skipped", f"the last {what} has not returned; skipped until it does")
+            return False
+        if not self.is_open:
+            if time.monotonic() < self._retry_at:
+                return False
+            self._place()
+        elif self.ok and not self.yielded and self.is_mute:
+            return False
+        self.is_hung = False
+        try:
+            if self._thread:
+                self._thread.begin(self.read, at)
+        except RuntimeError as problem:
+            self.ok = False
+            self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
+            return False
+        return True
+
+    def take(self, at: int, timeout: float) -> Reading | None:
+        """Return the reading: made now where the collector has no thread, else None if none comes in time."""
+        if self._thread is None:
+            return self.read(at)
+        if not self._thread.wait(timeout):
+            return None
+        if not self.is_open:
+            self._thread.close()
+        return self._thread.take()
+
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
+        """Pass the pids on devices to a collector that reads processes."""
+        self._survive(partial(self.collector.follow, pids, idle), "cannot follow processes")
+
+    def rest(self) -> None:
+        """Close the collector until the next request, and let its thread end."""
+        if self.is_open and self._thread:
+            self.is_open, self._retry_at = False, -math.inf
+            self._thread.close(self.close)
+
+    def end(self) -> None:
+        """Close the collector if it is open, after a reading in progress; does not wait for its thread."""
+        if self._thread:
+            self._thread.close(self.close if self.is_open or self.is_busy else None)
+        elif self.is_open:
+            self.close()
+
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end of the collector's thread; return whether it has ended."""
+        return self._thread is None or self._thread.join(timeout)
+
+    # -- the thread of the collector -------------------------------------------------------------------------------
+
+    def read(self, at: int) -> Reading:
+        """Read once."""
+        facts: list[object] = []
+        points = self._attempt(partial(self._read, at, facts))
+        if self.unavailable is not None and not self.is_open:
+            self.close()
+        return Reading(points, facts)
+
+    def close(self) -> None:
+        """Close the collector."""
+        self.is_open = False
+        self._survive(self.collector.close, "failed to close")
+
+    def _place(self) -> None:
+        """Choose where the collector is read from its next `open` on: on the clock's thread, or on a separate one."""
+        if self._survive(self.collector.waits, "cannot tell whether it waits") is False:
+            if self._thread:
+                self._thread.close()
+            self._thread = None
+        elif self._thread is None:
+            self._thread = BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")
+
+    def _read(self, at: int, facts: list[object], points: list[Datapoint]) -> None:
+        """Read once into `points` and `facts`; raise only what is a bug of the collector, or an OSError."""
+        try:
+            if not self.is_open:
+                self._retry_at = time.monotonic() + self._retry
+                self.collector.open(self._given)
+                self.is_open, self.unavailable = True, None
+                self._logger.resolved("unavailable", "available now")
+            self.validation.take(self.collector.collect(at), at, points)
+            self.ok = True
+            if "skipped" in self.counts:
+                self._logger.over("skipped")
+            if self.found is None:
+                self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
+        except InputEnded as end:
+            self._partly(end.problems)
+            self.ok, self.ended = True, end
+        except Unavailable as reason:
+            self.is_open, self.unavailable, self.ok, self.absence = False, str(reason), None, reason
+            text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
+            self._logger.log(self.absence_level, "unavailable", text)
+        except PartlyCollected as partly:
+            self._partly(partly.problems)
+            self.ok = True
+        if self.is_open and self.knowledge.is_due:
+            told = self._survive(self.knowledge.read, "cannot tell its facts")
+            facts += told or []
+            if told is None:
+                self.trouble = "; ".join(filter(None, (self.trouble, "its facts are missing")))
+
+    def _partly(self, problems: Sequence[str]) -> None:
+        self.trouble = "; ".join(problems) or None
+        for problem in problems:
+            self._logger.tell("partial", problem, cause=problem)

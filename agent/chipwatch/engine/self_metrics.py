@@ -1,0 +1,191 @@
+"""The collector of the agent's own metrics, read from the counts that its parts keep."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
+from chipwatch.contract.plugin import Given, Needs
+from chipwatch.engine.notices import LEVEL, NOTICES, SENT
+
+if TYPE_CHECKING:
+    from chipwatch.engine.clock import Pipeline
+    from chipwatch.engine.route import Route
+
+STATM: Final = Path("/proc/self/statm")
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
+ZEROS: Final = 14.5
+"""Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
+
+# fmt: off
+SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, ("collector",))
+OK = gauge("agent.collector.ok", "1", "1: the last reading came in time; 0: it failed or hangs.", LEVEL, ("collector",))
+DERIVED_SECONDS = gauge("agent.processor.seconds", "s", "How long the last call took.", LEVEL, ("processor",))
+SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, ("sink",))
+SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, ("sink",))
+SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, ("sink",))
+INCIDENT = gauge("incident.recorded", "1", "1 for two minutes: an incident is in this file.", dims=("cause", "file"))
+RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
+CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
+# fmt: on
+
+
+SHOWN: Final = 120.0
+"""Seconds for which a file is named: longer than between two scrapes, as a rule."""
+
+
+class Incident(NamedTuple):
+    """An incident that is recorded."""
+
+    cause: str
+    file: str
+    until: float
+    """Monotonic seconds until which its file is named."""
+
+    def point(self, at: int) -> Datapoint:
+        """Return the point that names its file."""
+        return INCIDENT.point(at, 1.0, _named(cause=self.cause, file=self.file))
+
+
+def counters_of(kind: str) -> dict[Metric, None]:
+    """Return the counters of a kind of part, each once."""
+    return dict.fromkeys(notice.metric for notice in NOTICES[kind].values() if notice.metric)
+
+
+def is_steady(metric: Metric, kind: str) -> bool:
+    """Return whether a part has this counter from its start on, as far as a sink needs zeros."""
+    return metric is not SENT and {*metric.dims} <= {kind}
+
+
+class AgentCollector(Collector):
+    """
+    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets only the files of incidents.
+
+    It reads the counts of the other parts without a lock: each is one integer with one writer.
+    """
+
+    metrics = (
+        SECONDS, OK, *counters_of("collector"), DERIVED_SECONDS, *counters_of("processor"), *counters_of("sink"),
+        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, *counters_of("tick"), *counters_of("incident"), INCIDENT, RSS, CPU,
+    )  # fmt: skip
+    needs = Needs(
+        level=True,
+        events=frozenset(metric.name for kind in NOTICES for metric in counters_of(kind) if is_steady(metric, kind)),
+    )
+
+    def __init__(self, start_time: int) -> None:
+        """Count from `start_time` (ns since the epoch), when the agent began."""
+        self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
+        self._given = Given()
+        self._read_at = start_time
+        """Time of the last reading."""
+        self._starts: dict[tuple[str, Dimensions], int] = {}
+        """Start times of the counters of events: the last reading without them, so that their increase is known."""
+        self._pipeline: Pipeline | None = None
+        self._before: dict[tuple[str, str], int] = {}
+        self._incidents, self._files_due = 0, 0.0
+
+    def watch(self, pipeline: Pipeline) -> None:
+        """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
+        self._pipeline = pipeline
+        for route in pipeline.routes:
+            self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
+
+    def open(self, given: Given) -> None:
+        self._given = given
+
+    def waits(self) -> bool:
+        return False
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the current counts; below level `detailed` incidents only."""
+        pipeline = self._pipeline
+        if pipeline and pipeline.incidents:
+            yield from self._of_incidents(pipeline.incidents[:], at)
+        if self._given.level < LEVEL:
+            self._read_at = at
+            return
+        now = time.monotonic()
+        self._with_zeros = self._given.zeros and now >= self._zeros_due
+        if self._with_zeros:
+            self._zeros_due = now + ZEROS
+        yield RSS.point(at, _resident_bytes())
+        yield CPU.point(at, time.process_time(), start_time=self._start_time)
+        ticks = {"missed": pipeline.missed, "failed": pipeline.failed} if pipeline else {}
+        yield from self._counted(at, "tick", "", ticks)
+        if pipeline:
+            for sampler in pipeline.samplers:
+                if sampler.ok is not None:
+                    dims = _named(collector=sampler.name)
+                    yield SECONDS.point(at, sampler.seconds, dims)
+                    yield OK.point(at, 1.0 if sampler.ok else 0.0, dims)
+                    yield from self._counted(at, "collector", sampler.name, sampler.counts)
+            for derivation in pipeline.derivations:
+                if derivation.ok is not None:
+                    yield DERIVED_SECONDS.point(at, derivation.seconds, _named(processor=derivation.name))
+                    yield from self._counted(at, "processor", derivation.name, derivation.counts)
+            for route in pipeline.routes:
+                yield from self._of_sink(route, at)
+        self._read_at = at
+
+    def _counted(self, at: int, kind: str, name: str, counts: Mapping[str, int]) -> Iterator[Datapoint]:
+        """Yield counters of the notices of a part: the ones that had any, now and then all if a sink needs that."""
+        totals: Counter[tuple[Metric, Dimensions]] = Counter()
+        if self._with_zeros:
+            steady = (metric for metric in counters_of(kind) if is_steady(metric, kind))
+            totals.update({(metric, _dims(metric, kind, name)): 0 for metric in steady})
+        for entry, count in [*counts.items()]:  # another thread may add one meanwhile
+            notice, _, detail = entry.partition(":")
+            if metric := NOTICES[kind][notice].metric:
+                totals[metric, _dims(metric, kind, name, detail)] += count
+        for (metric, dims), count in totals.items():
+            if metric is SENT:
+                yield metric.point(at, count, dims, start_time=self._start_time)
+            elif count or self._with_zeros:
+                start_time = self._starts.setdefault((metric.name, dims), min(self._read_at, at - 1))
+                yield metric.point(at, count, dims, start_time=start_time)
+
+    def _of_incidents(self, incidents: Sequence[Incident], at: int) -> Iterator[Datapoint]:
+        """Yield the number by cause, and each 15 s the files of new ones."""
+        causes = Counter(f"incident:{incident.cause}" for incident in incidents)
+        yield from self._counted(at, "incident", "", causes)
+        if len(incidents) > self._incidents or time.monotonic() >= self._files_due:
+            self._incidents, self._files_due = len(incidents), (now := time.monotonic()) + ZEROS
+            yield from (incident.point(at) for incident in incidents if now < incident.until)
+
+    def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
+        dims, worker, spool = _named(sink=route.name), route.worker, route.spool
+        ended = {entry: n - self._before.get((route.name, entry), 0) for entry, n in spool.ledger.ended().items()}
+        ended.pop("rejected:", None)  # a sink that gives no reason
+        yield from self._counted(at, "sink", route.name, {**ended, **worker.health.counts, **spool.file.faults})
+        yield SPOOL_BYTES.point(at, spool.bytes, dims)
+        yield SINK_SECONDS.point(at, worker.seconds, dims)
+        oldest = spool.oldest()
+        yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
+
+
+def _dims(metric: Metric, kind: str, name: str, detail: str = "") -> Dimensions:
+    """Return the dimensions of a counter: the name of the part, and the detail."""
+    return _named(**{word: name if word == kind else detail for word in metric.dims})
+
+
+@lru_cache(1000)
+def _named(**pairs: str) -> Dimensions:
+    return Dimensions(pairs)
+
+
+def _resident_bytes() -> float:
+    try:
+        with STATM.open("rb", buffering=0) as file:
+            return int(file.read(256).split()[1]) * PAGE_SIZE
+    except FileNotFoundError:
+        import psutil
+
+        return float(psutil.Process().memory_info().rss)

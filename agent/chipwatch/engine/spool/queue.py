@@ -1,0 +1,385 @@
+"""A queue of points between the windows of one sink and its worker, on disk if that is wanted and works."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from operator import methodcaller
+from pathlib import Path
+from typing import Final
+
+from chipwatch.base.text import count
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
+from chipwatch.contract.errors import Retryable
+from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
+from chipwatch.engine.spool.file import Chunk, Destination, Ledger, SpoolFile
+
+log = logging.getLogger(__name__)
+
+MEMORY_BYTES: Final = 16 << 20
+"""Most bytes that wait in memory: for a sink that is not durable, or while the disk fails."""
+CHUNK_POINTS: Final = 10_000
+"""Most points of a chunk: SQLite writes the whole row again at each acknowledgement of some of its points."""
+POINT_BYTES: Final = 250
+"""About the size of a point in memory; used for that bound alone."""
+MAX_READS: Final = 10
+"""Failed reads of a chunk after which it is dropped."""
+
+
+class Spool:
+    """
+    A queue of points between the windows and one sink's worker, and the counts of all of its points.
+
+    The clock's thread calls `append` and `refuse`; the worker's calls `bind`, `take`, `acknowledge`
+    and `release`. When the spool is full or points are too old, the oldest are dropped and counted.
+
+    The file may fail, fill up, become corrupt or be locked by another agent: then points wait in memory and are written
+    later. Changes that the file did not take are merged into one and written before anything else. No failure of the
+    file is raised; it is counted and logged.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path | None = None,
+        *,
+        max_bytes: int = 128 << 20,
+        max_age: float | None = None,
+        destination: Mapping[str, str] | None = None,
+        drop_others: bool = False,
+        clock: Callable[[], int | None] = TRUSTED_CLOCK,
+    ) -> None:
+        """
+        Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds.
+
+        `destination` is as much as the sink knows of it now; `drop_others`: drop points for another destination.
+        `clock` returns the time, or None if it cannot be trusted: then no point is too old.
+        """
+        self.name, self._max_bytes, self._drop_others, self._clock = name, max_bytes, drop_others, clock
+        self._max_age = None if max_age is None else int(max_age * 1e9)
+        self._place = Destination(destination)
+        self.file = SpoolFile(name, path, self._place.state, self._drop_stored)
+        """Every public method holds its lock; the private ones are called under that."""
+        self._notices = self.file.logger
+        self._queue: deque[Chunk] = deque()  # by rising key
+        self._unsaved: deque[Chunk] = deque()  # chunks of the queue that are not on disk yet
+        self._next_key = 0
+        self._in_flight = 0  # number of chunks at the front of the queue that the worker has taken
+        self._bytes = {True: 0, False: 0}  # on disk, in memory
+        self.ledger = Ledger()
+        self.lost = 0
+        """Points that were lost at the close, since no file took them."""
+        self._open()
+
+    # -- the windows' side ---------------------------------------------------------------------------------------------
+
+    def append(self, points: list[Datapoint], common: Dimensions | None = NO_DIMENSIONS) -> None:
+        """
+        Add one window's points, and the dimensions of the machine or None while they are not known.
+
+        The list belongs to the spool from then on. Never raises, never waits for the sink.
+        """
+        if not points:
+            return
+        if len(points) > CHUNK_POINTS and self.file.path is not None:
+            for begin in range(0, len(points), CHUNK_POINTS):
+                self.append(points[begin : begin + CHUNK_POINTS], common)
+            return
+        with self.file.lock:
+            last = self._queue[-1] if self._queue else None
+            if last is not None and last.stored and self._in_flight < len(self._queue):
+                last.points = None  # only the newest is kept in memory too
+            newest = max([point.at for point in points])
+            number, size = len(points), len(points) * POINT_BYTES
+            chunk = Chunk(self._next_key, number, size, newest, self._place.label, points=points, common=common)
+            self._next_key += 1
+            self._queue.append(chunk)
+            self._bytes[False] += size
+            self.ledger.collected += number
+            self.ledger.spooled += number
+            if self.file.path is not None:
+                self._unsaved.append(chunk)
+                self._save()
+            self._trim()
+
+    def refuse(self, points: int, reason: str) -> None:
+        """Count points that are dropped before they are spooled."""
+        with self.file.lock:
+            change = {"collected": points, f"dropped:{reason}": points}
+            self.ledger.add(change)
+            self.file.note(change)
+            self.file.flush()
+
+    # -- the worker's side ---------------------------------------------------------------------------------------------
+
+    def bind(self, destination: Mapping[str, str]) -> None:
+        """
+        Set the whole destination of the sink; called before anything is taken.
+
+        Points for another destination are kept apart until that one is set again or they are too old.
+        """
+        with self.file.lock:
+            self._place.bind(destination)
+            self._divide()
+
+    def take(self, most: int) -> tuple[list[Datapoint], Dimensions | None]:
+        """
+        Return up to `most` of the oldest points, and the dimensions of the machine that they were measured on.
+
+        They are not dropped until acknowledged or released. Raises Retryable if the disk fails for now.
+        """
+        with self.file.lock:
+            self._in_flight = 0
+            if self._max_age is not None and (now := self._clock()) is not None:
+                while self._queue and self._queue[0].newest < now - self._max_age:
+                    self._drop(self._queue[0], "too old")
+            taken: list[Datapoint] = []
+            common: Dimensions | None = None
+            while len(taken) < most and self._in_flight < len(self._queue):
+                chunk = self._queue[self._in_flight]
+                if chunk.points is None and not self._load(chunk):
+                    if chunk in self._queue:
+                        break
+                    continue
+                assert chunk.points is not None
+                if self._in_flight and chunk.common != common:
+                    break
+                common = chunk.common
+                taken.extend(islice(chunk.points, chunk.done, chunk.done + most - len(taken)))
+                self._in_flight += 1
+            if not taken and self._queue and self.file.is_open:
+                raise Retryable("the spool's file cannot be read now")
+            return taken, common
+
+    def acknowledge(self, change: Mapping[str, int], state: bytes | None = None) -> None:
+        """
+        End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`).
+
+        The file gets that together with the sink's `state` (None: unchanged), so that no kill comes between them.
+        """
+        with self.file.lock:
+            for entry, points in change.items():
+                left = points
+                while left and self._queue:  # a worker may come back after `close`
+                    chunk = self._queue[0]
+                    ended = min(left, chunk.left)
+                    left -= ended
+                    if ended == chunk.left:
+                        self._in_flight -= 1
+                    self._end(chunk, {entry: ended}, flush=False)
+            self.file.note_state(state)
+            self.file.flush()
+
+    def release(self) -> None:
+        """Give back the points that were taken and not acknowledged."""
+        with self.file.lock:
+            self._in_flight = 0
+
+    def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
+        """Keep a copy of points on disk for a person to look at; `acknowledge` ends them."""
+        with self.file.lock:
+            self.file.do(lambda store: store.set_aside(ascii(why), points=points))
+
+    def close(self) -> None:
+        """Write what can be written and close the file; safe to call twice."""
+        with self.file.lock:
+            self._in_flight = 0
+            level = logging.INFO if self.file.path is None else logging.ERROR  # in memory they were to end with the run
+            if self.file.path is not None:
+                self._save()
+            lost = [chunk for chunk in self._queue if not chunk.stored]
+            for chunk in lost:
+                self.lost += chunk.left
+                self._end(chunk, {"dropped:not sent at the stop": chunk.left})
+            self.file.close()
+        if lost:
+            log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
+
+    # -- chunks --------------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Write the chunks that are in memory only, except those in flight; they stay there if the disk fails."""
+        if not self.file.is_open and not self._in_flight:
+            self._open()
+        if not self.file.flush():
+            return
+        in_flight = self._queue[self._in_flight - 1].key if self._in_flight else -1
+        for chunk in [chunk for chunk in self._unsaved if chunk.key > in_flight]:
+            assert chunk.points is not None
+            if chunk.done:
+                chunk.points, chunk.count, chunk.done = chunk.points[chunk.done :], chunk.left, 0
+            try:
+                size = self.file.do(methodcaller("add", chunk))
+            except (TypeError, ValueError, OverflowError) as problem:
+                self._notices.tell("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
+                self._end(chunk, {"dropped:unwritable": chunk.left})
+                continue
+            if size is None:
+                return
+            self._unsaved.remove(chunk)
+            self._bytes[False] -= chunk.size
+            chunk.size, chunk.stored = size, True
+            self._bytes[True] += chunk.size
+            if chunk is not self._queue[-1]:
+                chunk.points = None
+        if self.file.faults:
+            self._notices.over("disk")
+            self._notices.over("busy")
+
+    def _trim(self) -> None:
+        for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
+            while self._bytes[stored] > most:
+                old = islice(self._queue, self._in_flight, len(self._queue) - 1)
+                chunk = next((chunk for chunk in old if chunk.stored is stored), None)
+                if chunk is None:
+                    break
+                self._drop(chunk, reason)
+
+    def _drop(self, chunk: Chunk, reason: str) -> None:
+        self._notices.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} now)")
+        self._end(chunk, {f"dropped:{reason}": chunk.left})
+
+    def _load(self, chunk: Chunk) -> bool:
+        """Read a chunk from the file; set it aside and drop it if it is corrupt or was not readable for long."""
+        try:
+            read = self.file.do(lambda store: store.read(chunk))
+            if read is None:
+                chunk.failed_reads += 1
+                if chunk not in self._queue or chunk.failed_reads < MAX_READS:
+                    return False
+                raise LookupError(f"the disk failed {MAX_READS} times")  # noqa: TRY301
+            chunk.points, chunk.common = read
+        except LookupError as problem:
+            self._queue.remove(chunk)
+            self._notices.tell(
+                "unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}"
+            )
+            why = str(problem)
+            self.file.do(lambda store: store.set_aside(why, key=chunk.key))
+            excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
+            chunk.count -= excess
+            self.ledger.spooled -= excess
+            self._end(chunk, {"dropped:unreadable": chunk.left})
+            return False
+        return True
+
+    def _end(self, chunk: Chunk, change: dict[str, int], *, flush: bool = True) -> None:
+        """
+        Count points of `chunk` as ended, and remove it once all have; points never stored count as collected too.
+
+        Without `flush` the file gets that with the next change.
+        """
+        ended = sum(change.values())
+        chunk.done += ended
+        self.ledger.add(change)
+        self.ledger.spooled -= ended
+        if not chunk.left:
+            self._bytes[chunk.stored] -= chunk.size
+            for chunks in (self._queue, self._unsaved):
+                if chunk in chunks:
+                    chunks.remove(chunk)
+        if not chunk.stored:
+            self.file.note({"collected": ended, **change})
+        elif chunk.left:
+            self.file.note(change, front=(chunk.key, chunk.done))
+        else:
+            self.file.note(change, gone=chunk.key)
+        if flush:
+            self.file.flush()
+
+    def _divide(self) -> None:
+        """
+        Take only chunks for this destination; a chunk with a partly known destination gets the whole one.
+
+        The others stay in the file, or are dropped if that is asked for, or if they are too old.
+        """
+        if not self._place.is_bound:
+            return
+        others: dict[bytes, list[Chunk]] = {}
+        for chunk in self._queue:
+            if chunk.stored and not self._place.is_of(chunk.destination):
+                others.setdefault(chunk.destination, []).append(chunk)
+        now = self._clock() if self._max_age is not None else None
+        oldest = 0 if now is None else now - (self._max_age or 0)
+        for label, chunks in others.items():
+            self._place.tell_of(
+                label, sum(chunk.left for chunk in chunks), self.file.logger, are_kept=not self._drop_others
+            )
+            for chunk in chunks:
+                if chunk not in self._queue:  # the file was corrupt, and all of its chunks have ended
+                    continue
+                if self._drop_others or chunk.newest < oldest:
+                    reason = "other destination" if self._drop_others else "too old"
+                    self._end(chunk, {f"dropped:{reason}": chunk.left})
+                    continue
+                self._queue.remove(chunk)
+                self._bytes[True] -= chunk.size
+                self.ledger.elsewhere += chunk.left
+        for label in {chunk.destination for chunk in self._queue} - {self._place.label}:
+            self.file.do(methodcaller("readdress", label, self._place.label))
+        for chunk in self._queue:
+            chunk.destination = self._place.label
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file, if there should be one; its chunks go first, and its ledger is compared with them."""
+        if (content := self.file.open()) is None:
+            return
+        old, entries = content.chunks, content.entries
+        kept = Ledger(spooled=sum([chunk.left for chunk in old]))
+        kept.add(entries)
+        lost = +Counter({"dropped:unreadable": kept.balance()})
+        if lost:
+            number = lost.total()
+            self._notices.tell("unreadable", f"{number} points of its file are in its ledger but not in its chunks")
+        unknown = Counter(self.ledger.ended()) + lost
+        for change in (entries, lost):
+            self.ledger.add(change)
+        self.ledger.spooled += kept.spooled
+        self._bytes[True] += sum([chunk.size for chunk in old])
+        keys = old[-1].key + 1 if old else 0
+        self._next_key += keys
+        for chunk in self._queue:
+            chunk.key += keys
+        self._queue.extendleft(reversed(old))
+        if unknown:
+            self.file.note(unknown)
+            self.file.flush()
+        self._divide()
+
+    def _drop_stored(self) -> None:
+        """Drop what only the lost file held; the rest waits to be written to a new file."""
+        ledger = self.ledger
+        if ledger.elsewhere:
+            ledger.add({"dropped:unreadable": ledger.elsewhere})
+            ledger.spooled, ledger.elsewhere = ledger.due, 0
+        for chunk in [*self._queue]:
+            if not chunk.stored:
+                continue
+            if chunk.points is None:
+                self._end(chunk, {"dropped:unreadable": chunk.left})
+            else:
+                self._bytes[True] -= chunk.size
+                chunk.size, chunk.stored = chunk.count * POINT_BYTES, False
+                self._bytes[False] += chunk.size
+        self._unsaved = deque(chunk for chunk in self._queue if not chunk.stored)
+
+    # -- how much waits ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """True if points wait for this destination."""
+        return bool(self._queue)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes waiting, on disk and in memory."""
+        return sum(self._bytes.values())
+
+    def oldest(self) -> int | None:
+        """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""
+        with self.file.lock:
+            return self._queue[0].newest if self._queue else None

@@ -1,0 +1,304 @@
+"""
+The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync.
+
+The bytes of a chunk are a version, then MessagePack with each metric and each set of dimensions once. The file beside
+the database locks the spool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chipwatch.base.system import SAFE, open_locked
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
+from chipwatch.engine.spool.file import NEWEST, Chunk
+
+SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+ASIDE: Final = 20
+"""Unreadable chunks that are kept for a person to look at; older ones are deleted."""
+FILES: Final = ("", "-wal", "-shm")
+"""Endings of the files of a database."""
+
+VERSION: Final = b"\x01"
+
+_Metric = tuple[str, Kind, str, str, Level, tuple[str, ...]]
+_Row = tuple[int, int, float, int, int | None, int | None, Summary | None, float | None]
+_Pairs = tuple[tuple[str, str], ...]
+_Body = tuple[_Pairs | None, list[_Metric], list[_Pairs], list[_Row]]
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Body)
+
+
+class Busy(OSError):
+    """Another running agent holds this spool."""
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Return `text` with its CRC-32 appended."""
+    return b"%b%08x" % (text, zlib.crc32(text))
+
+
+def verified(text: object) -> bytes | None:
+    """Return `text` without the checksum that was appended, or None if the checksum is wrong."""
+    return text[:-8] if isinstance(text, bytes) and with_checksum(text[:-8]) == text else None
+
+
+def checksum(key: int, points: int, newest: int, body: bytes) -> int:
+    """Return the checksum of a chunk."""
+    return zlib.crc32(b"%d %d %d" % (key, points, newest), zlib.crc32(body))
+
+
+def refuse_links(path: Path) -> None:
+    """Raise OSError if one of the spool's files is a symbolic link: it may lead to a file that is not ours."""
+    for file in (*(Path(f"{path}{suffix}") for suffix in FILES), path.with_suffix(".lock")):
+        if file.is_symlink():
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed: remove it", str(file))
+
+
+class Content(NamedTuple):
+    """A spool's file that was opened."""
+
+    store: Store
+    chunks: list[Chunk]
+    entries: dict[str, int]
+    """The entries of its ledger."""
+    repair: str = ""
+    """The fault of the file, and what was done."""
+
+
+class Store:
+    """
+    The chunks and the ledger of one sink; each change is one transaction.
+
+    A commit survives a SIGKILL of the process; a power cut may lose what came after the last checkpoint.
+    Every method may raise one of `failures`; the constructor also OSError and Busy. Used under the spool's lock.
+    """
+
+    failures: Final = (sqlite3.Error, UnicodeDecodeError)
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file at `path`, readable by its owner only."""
+        self.path = path
+        refuse_links(path)
+        try:
+            self._lock = open_locked(path.with_suffix(".lock"))
+        except BlockingIOError:
+            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
+        try:
+            self._db = self._connect()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @classmethod
+    def load(cls, path: Path) -> Content:
+        """Return the content of the file at `path`; a corrupt one is set aside, and a new one is made."""
+        try:
+            return cls._load(path)
+        except cls.failures as problem:
+            if not cls.is_corruption(problem):
+                raise
+            repair = set_file_aside(path, problem)
+            return cls._load(path)._replace(repair=repair)
+
+    @classmethod
+    def _load(cls, path: Path) -> Content:
+        store = cls(path)
+        try:
+            return Content(store, store.chunks(), store.ledger())
+        except BaseException:
+            store.close()
+            raise
+
+    @staticmethod
+    def is_corruption(problem: Exception) -> bool:
+        """Return whether the file itself is wrong: it is corrupt, or a table or column has lost its name."""
+        no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+        return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
+
+    def _connect(self) -> sqlite3.Connection:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600))
+        db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
+        try:
+            db.text_factory = bytes.decode  # so that a corrupt text is a UnicodeDecodeError, not an OperationalError
+            db.executescript(SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    @contextlib.contextmanager
+    def _transaction(self, change: Mapping[str, int] | None = None) -> Iterator[sqlite3.Connection]:
+        """Commit at the end of the block, after adding `change` to the ledger; roll back after an exception."""
+        with self._db as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            if change:
+                db.executemany(
+                    "INSERT INTO ledger (entry, points) VALUES (?, ?)"
+                    " ON CONFLICT (entry) DO UPDATE SET points = points + excluded.points",
+                    list(change.items()),
+                )
+
+    def chunks(self) -> list[Chunk]:
+        """Return the chunks, oldest first, without their points; a row with impossible counts is set aside."""
+        chunks, before = [], -1
+        rows = self._db.execute(
+            "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
+        )
+        for key, points, done, rest, newest, size, destination in rows.fetchall():
+            if type(key) is not int or key <= before:
+                raise sqlite3.DatabaseError(f"the key of a chunk is corrupt: {key!r:.80} after {before}")
+            before, label = key, verified(destination)
+            are_numbers = all(type(n) is int for n in (points, done, rest, newest, size))
+            if are_numbers and label is not None and 0 <= done < points == done + rest:
+                chunks.append(Chunk(key, points, size, newest, label, done, stored=True))
+            else:
+                self.set_aside("its counts are impossible", key=key)
+                self.acknowledge([key], None, {})
+        return chunks
+
+    def ledger(self) -> dict[str, int]:
+        """Return the points of each entry of the ledger."""
+        rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
+        if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
+            raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
+        return dict(rows)
+
+    def add(self, chunk: Chunk) -> int:
+        """
+        Write a chunk of which no point has ended, and count its points as collected; return its bytes.
+
+        Raise also TypeError, ValueError or OverflowError for points that cannot be encoded.
+        """
+        key, points, newest, body = chunk.key, chunk.count, chunk.newest, encode(chunk.points or (), chunk.common)
+        with self._transaction({"collected": points}) as db:
+            db.execute(
+                "INSERT INTO chunk (key, points, done, rest, newest, body, crc, destination)"
+                " VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
+                (key, points, points, newest, body, checksum(key, points, newest, body),
+                 with_checksum(chunk.destination)),
+            )  # fmt: skip
+            self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
+        return len(body)
+
+    def noted(self, name: str) -> bytes:
+        """Return what is kept under `name`, or b"" if there is nothing or its checksum is wrong."""
+        row = self._db.execute("SELECT body, crc FROM memo WHERE name = ?", (name,)).fetchone()
+        return row[0] if row is not None and type(row[0]) is bytes and zlib.crc32(row[0]) == row[1] else b""
+
+    def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
+        """Return the points of a chunk and the dimensions of their machine; raise LookupError if it is not sound."""
+        row = self._db.execute("SELECT body, crc FROM chunk WHERE key = ?", (chunk.key,)).fetchone()
+        if row is None or type(row[0]) is not bytes:
+            raise LookupError(f"no chunk {chunk.key}")
+        if checksum(chunk.key, chunk.count, chunk.newest, row[0]) != row[1]:
+            raise LookupError("its checksum is wrong")
+        return decode(row[0], chunk.count)
+
+    def acknowledge(
+        self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
+    ) -> None:
+        """
+        Delete the chunks with the keys `gone`; `front` has the key of a chunk and how many of its points ended.
+
+        Keep each of `memos` under its name; it replaces what was there.
+        """
+        with self._transaction(change) as db:
+            for name, body in memos.items():
+                self._note(db, name, body)
+            db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone])
+            if front:
+                key, done = front
+                db.execute("UPDATE chunk SET done = ?, rest = points - ? WHERE key = ?", (done, done, key))
+
+    def readdress(self, old: bytes, new: bytes) -> None:
+        """Change the destination of chunks from `old` to `new`."""
+        with self._transaction() as db:
+            values = with_checksum(new), with_checksum(old)
+            db.execute("UPDATE chunk SET destination = ? WHERE destination = ?", values)
+
+    def set_aside(self, why: str, *, key: int | None = None, points: Sequence[Datapoint] = ()) -> None:
+        """Add the chunk with the key `key`, or `points`, to the table `aside`."""
+        body = encode(points, None) if points else None
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO aside (key, why, body) SELECT ?, ?, coalesce(?, (SELECT body FROM chunk WHERE key = ?))",
+                (key, why, body, key),
+            )
+            db.execute("DELETE FROM aside WHERE rowid <= (SELECT max(rowid) FROM aside) - ?", (ASIDE,))
+
+    @staticmethod
+    def _note(db: sqlite3.Connection, name: str, body: bytes) -> None:
+        db.execute("INSERT OR REPLACE INTO memo (name, body, crc) VALUES (?, ?, ?)", (name, body, zlib.crc32(body)))
+
+    def close(self) -> None:
+        """Close the file and unlock it; safe to call twice."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.close()
+        self._lock.close()
+
+    def retire(self, problem: Exception) -> str:
+        """Close a corrupt file and set it aside; return what was wrong and what was done; raise OSError."""
+        self.close()
+        return set_file_aside(self.path, problem)
+
+
+def set_file_aside(path: Path, problem: Exception) -> str:
+    """Rename a corrupt database and its WAL; return what was wrong and what was done; raise OSError."""
+    aside = path.with_suffix(".corrupt")
+    for suffix in FILES:
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return f"{path}: {problem}; it is renamed to {aside}, and a new file is made"
+
+
+def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
+    """
+    Return `points` as bytes, with the dimensions of their machine, or None if these were not known.
+
+    Raise TypeError, ValueError or OverflowError for points that cannot be encoded.
+    """
+    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and computing its hash is slow
+    dims: dict[int, int] = {}
+    metric_rows: list[_Metric] = []
+    dims_rows: list[_Pairs] = []
+    rows: list[_Row] = []
+    for metric, value, pairs, at, start_time, start, summary, increase in points:
+        m = metrics.get(id(metric))
+        if m is None:
+            m = metrics[id(metric)] = len(metric_rows)
+            metric_rows.append((metric.name, metric.kind, metric.unit, metric.help, metric.level, metric.dims))
+        d = dims.get(id(pairs))
+        if d is None:
+            d = dims[id(pairs)] = len(dims_rows)
+            dims_rows.append(pairs.items_sorted)
+        rows.append((m, d, value, at, start_time, start, summary, increase))
+    machine = None if common is None else common.items_sorted
+    return VERSION + _encoder.encode((machine, metric_rows, dims_rows, rows))
+
+
+def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
+    """Return the `count` points of `body` and the dimensions of their machine; raise LookupError."""
+    if body[:1] != VERSION:
+        raise LookupError(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
+    try:
+        common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
+        if len(rows) != count:
+            raise IndexError(f"{len(rows)} points, expected {count}")  # noqa: TRY301
+        metrics = [Metric(*row) for row in metric_rows]
+        dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
+        points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]
+    except (msgspec.MsgspecError, ValueError, IndexError) as problem:
+        raise LookupError(str(problem)) from problem
+    return points, None if common is None else Dimensions(dict(common))

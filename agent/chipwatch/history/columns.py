@@ -1,0 +1,372 @@
+"""Loads a recording whole, a column for each series: of docs/recording.md, or JSON lines as in docs/json.md."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from glob import escape
+from io import BufferedIOBase, BufferedReader
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chipwatch.contract.datapoint import Dimensions, Kind, Metric
+from chipwatch.contract.errors import CommandError, os_text
+from chipwatch.history.event import LATEST, Event
+
+FORMAT: Final = 1
+"""Version of both formats; a reader refuses a later one."""
+MOST_SERIES: Final = 50_000
+MOST_POINTS: Final = 7_000_000
+"""Points of a file, at 16 bytes each, beside one for four bytes of it; see `_weight` for what else counts."""
+LONGEST: Final = 4 << 20
+"""Bytes of a line."""
+MOST_OBJECTS: Final = 50_000
+MOST_NUMBERS: Final = 200_000
+"""Objects of a line, and its numbers or texts: what a reader makes of a line takes 40 MB at most."""
+MOST_WORK: Final = 256 << 20
+"""Bytes of a file once it is unpacked, beside 96 for each byte of the file."""
+RATIO: Final = 96
+PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
+"""Bytes that a line, an object and a number count as beside their own: reading them takes as long."""
+WASTE: Final = 16 << 20
+"""Bytes, counted so, of lines that cannot be read, after which the rest is not tried."""
+CHECKSUM: Final = b',"crc":'
+"""Before the CRC-32 at the end of a line."""
+MALFORMED: Final = (ValueError, OverflowError, LookupError)
+ERRORS: Final = (OSError, EOFError, zlib.error)
+GZIP: Final = b"\x1f\x8b"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NotARecording(CommandError):
+    """The file cannot be read, or holds no line of a recording."""
+
+
+class Series(msgspec.Struct, omit_defaults=True):
+    """A series, whose samples are in the rows that follow."""
+
+    name: str = ""
+    kind: Kind = Kind.GAUGE
+    unit: str = "1"
+    dims: dict[str, str] = {}
+    start: int | None = None
+
+
+class Line(Series, omit_defaults=True):
+    """A header, an event, a list of series, a row, or a point of JSON lines; other keys are ignored."""
+
+    chipwatch: int = 0
+    version: str = ""
+    host: dict[str, str] = {}
+    started: int = 0
+    interval: float | None = None
+    event: Event | None = None
+    series: list[Series] = []
+    at: int = 0
+    row: list[int | float | None] = []
+    format: int = 0
+    time: str = ""
+    value: float = 0.0
+    start_time: str | None = None
+
+
+@dataclass(slots=True)
+class RecordedSeries:
+    """The samples of one series; a sample that is absent has no place."""
+
+    metric: Metric
+    dims: Dimensions
+    times: array[int] = field(default_factory=lambda: array("q"))
+    """Nanoseconds since the epoch, ascending."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    """For a counter: the place of the first sample since each start, and the start's time (ns)."""
+
+    def start(self, place: int) -> int | None:
+        """Return the start of a counter at the sample in `place`."""
+        return next((start for first, start in reversed(self.starts) if first <= place), None)
+
+    def begin(self, start: int | None) -> bool:
+        """Note the start of the counter whose samples follow; return whether it is another one."""
+        if is_other := start is not None and (not self.starts or self.starts[-1][1] != start):
+            self.starts.append((len(self.times), start))
+        return is_other
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The content of one file, or of all files of a run."""
+
+    path: Path
+    started: int = 0
+    ended: int = 0
+    """Times of the first and of the last sample (ns since the epoch)."""
+    interval: float | None = None
+    """Seconds between two ticks."""
+    host: dict[str, str] = field(default_factory=dict)
+    """The dimensions of the machine, and `version`, the agent's."""
+    columns: list[RecordedSeries] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    broken: int = 0
+    """Lines that could not be read."""
+
+    def times(self) -> list[int]:
+        """Return the times of all ticks (ns since the epoch), ascending."""
+        return sorted({at for column in self.columns for at in column.times})
+
+    def ticks(self, start: int = 0) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
+        """Yield the times from the number `start` on with the series that have a sample then, and its place in each."""
+        times = self.times()[start:]
+        places = [bisect_left(column.times, min(times, default=0)) for column in self.columns]
+        for at in times:
+            present = []
+            for n, column in enumerate(self.columns):
+                place = places[n]
+                if place < len(column.times) and column.times[place] == at:
+                    places[n] += 1
+                    present.append((column, place))
+            yield at, present
+
+
+def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
+    """
+    Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording.
+
+    `more`: the later files of the same run. Each file may have `most_points`; see MOST_POINTS.
+    """
+    reader = _Reader(path, most_points)
+    try:
+        for part in (path, *more):
+            reader.read(part)
+    except MemoryError:
+        raise NotARecording(f"{path}: it does not fit into this machine's memory") from None
+    return reader.whole()
+
+
+def load_run(*paths: Path) -> Recorded:
+    """Return what the files of one run hold, with the numbered ones beside them; raise NotARecording."""
+    first, *others = runs_of(paths)
+    if others:
+        raise NotARecording(f"{first[0]}, {others[0][0]}: these are recordings of different runs; name one")
+    return load(*first)
+
+
+def header_of(path: Path) -> Line | None:
+    """Return the first line of a recording, None of JSON lines; raise NotARecording."""
+    first = next(_lines(path, Recorded(path)), None)
+    return first if first and first.chipwatch else None
+
+
+def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return the files by run, in order, with the numbered ones beside them; raise NotARecording."""
+    runs: dict[object, set[Path]] = {}
+    for path in paths:
+        run, files = _run_of(path), {path}
+        if run != path:
+            beside = path.parent.glob(f"{escape(re.sub(r'-[0-9]+$', '', path.stem))}*{path.suffix}")
+            files |= {other for other in beside if other != path and _is_of(run, other)}
+        runs.setdefault(run, set()).update(files)
+    return [sorted(files, key=_first_time) if len(files) > 1 else [*files] for files in runs.values()]
+
+
+def _is_of(run: object, path: Path) -> bool:
+    try:
+        return _run_of(path) == run
+    except NotARecording:  # a file that nobody named
+        return False
+
+
+def _run_of(path: Path) -> object:
+    """Return what all files of a run have in their headers and no others do."""
+    header = header_of(path)
+    return (header.started, *sorted(header.host.items())) if header and header.started else path
+
+
+def _first_time(path: Path) -> tuple[float, str]:
+    """Return the time of the first sample; of a file that has only a tail so far, infinity."""
+    times = (line.at for line in _lines(path, Recorded(path)))
+    return next(filter(None, times), math.inf), path.name
+
+
+def tail_of(path: Path) -> Path:
+    """Return the file beside a recording that has the newest ticks while it is written."""
+    return path.with_name(f"{path.name}.tail")
+
+
+class _Reader:
+    """Collects lines into columns."""
+
+    def __init__(self, path: Path, most_points: int | None) -> None:
+        self.recorded = Recorded(path)
+        self._given, self._most_points = most_points, 0
+        self._left = 0
+        """Points that the file that is read may still count as."""
+        self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
+        self._events: dict[tuple[int, str, str], Event] = {}
+        self._slots: list[tuple[RecordedSeries, int | None]] = []
+        """The series of rows since the last header, and the start of each."""
+
+    def read(self, path: Path) -> None:
+        """Add the lines of a file and of its tail; raise NotARecording."""
+        self._most_points = self._given or MOST_POINTS + (path.stat().st_size // 4 if path.exists() else 0)
+        self._left = self._most_points
+        for line in _lines(path, self.recorded):
+            self.take(line)
+        if (tail := tail_of(path)).exists():
+            with suppress(NotARecording):
+                for line in _lines(tail, self.recorded):
+                    self.take(line)
+
+    def take(self, line: Line) -> None:
+        """Add a line; a part that does not fit together counts as broken."""
+        recorded = self.recorded
+        self._spend(1)
+        if (version := line.chipwatch or line.format) > FORMAT:
+            raise NotARecording(f"{recorded.path}: format {version} is of a newer chipwatch; install that")
+        if line.chipwatch:
+            recorded.interval = recorded.interval or line.interval
+            self._slots = []
+            if not recorded.host:
+                self._spend(_weight(line.host, line.version))
+                recorded.host = line.host | {"version": line.version}
+        event = line.event
+        if event and (key := (event.at, event.cause, event.text)) not in self._events:
+            self._spend(_weight(event.dims, event.cause, event.text))
+            self._events[key] = event
+        try:
+            if line.row:
+                self._add_row(line.at, line.row)
+            elif line.name and line.time:
+                start = None if line.start_time is None else _ns(line.start_time)
+                self._add_point(self._series(line), start, _ns(line.time), line.value)
+            for series in line.series:
+                self._spend(SLOT)
+                self._slots.append((self._series(series), series.start))
+        except MALFORMED:
+            recorded.broken += 1
+
+    def _add_row(self, at: int, row: list[int | float | None]) -> None:
+        """Add the samples of one tick; what the file has already is left out. Raise ValueError or OverflowError."""
+        self._spend(len(row))
+        if len(row) > len(self._slots) or not 0 < at <= LATEST:
+            raise ValueError("the parts do not fit together")
+        for (column, start), value in zip(self._slots, row, strict=False):
+            if value is not None and not (column.times and at <= column.times[-1]):
+                self._add_point(column, start, at, float(value))
+
+    def _add_point(self, column: RecordedSeries, start: int | None, at: int, value: float) -> None:
+        if not math.isfinite(value) or (column.times and at <= column.times[-1]):
+            raise ValueError("a number is not finite, or a time comes twice")
+        if column.begin(start):
+            self._spend(SLOT)
+        column.times.append(at)
+        column.values.append(value)
+
+    def _series(self, series: Series) -> RecordedSeries:
+        dims = Dimensions(series.dims)
+        if (column := self._columns.get((series.name, dims))) is None:
+            if len(self._columns) >= MOST_SERIES:
+                raise NotARecording(f"{self.recorded.path}: more than {MOST_SERIES:,} series; it is not read")
+            self._spend(_weight(series.dims, series.name, series.unit))
+            metric = Metric(series.name, series.kind, series.unit, "")
+            column = self._columns[series.name, dims] = RecordedSeries(metric, dims)
+        return column
+
+    def _spend(self, points: int) -> None:
+        self._left -= points
+        if self._left < 0:
+            raise NotARecording(f"{self.recorded.path}: more than {self._most_points:,} points; it is not read")
+
+    def whole(self) -> Recorded:
+        """Return what was read; raise NotARecording if there is no sample."""
+        recorded = self.recorded
+        recorded.events = [*self._events.values()]
+        recorded.columns = [column for column in self._columns.values() if column.times]
+        if not recorded.columns:
+            why = "it holds no sample" if recorded.host else "no line is one of `chipwatch --format json`"
+            raise NotARecording(f"{recorded.path}: {why}")
+        if recorded.interval is None:
+            gaps = (after - before for column in recorded.columns for before, after in pairwise(column.times))
+            recorded.interval = min(gaps, default=0) / 1e9 or None
+        recorded.started = min(column.times[0] for column in recorded.columns)
+        recorded.ended = max(column.times[-1] for column in recorded.columns)
+        recorded.columns.sort(key=lambda column: (column.metric.name, column.dims.items_sorted))
+        return recorded
+
+
+SLOT, SERIES = 8, 50
+"""Points that an entry of a list and a series itself count as, without their texts."""
+
+
+def _weight(dims: Mapping[str, str], *words: str) -> int:
+    """Return the points that take as much memory as a series or an event with these texts."""
+    pairs = sum(SLOT + (len(key) + len(value)) // 4 for key, value in dims.items())
+    return SERIES + pairs + sum(map(len, words)) // 4
+
+
+@lru_cache(maxsize=64)
+def _ns(text: str) -> int:
+    """Return a time as nanoseconds since the epoch; raise ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    since = moment - EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+
+
+def unzipped(file: BufferedReader) -> BufferedIOBase:
+    """Return a file whose lines are the content of `file`, which may be compressed by gzip."""
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
+
+
+def checked(line: bytes) -> bytes:
+    """Return an object of JSON as a line that ends with its checksum."""
+    return b"%b%b%d}\n" % (line[:-1], CHECKSUM, zlib.crc32(line))
+
+
+def is_whole(line: bytes) -> bool:
+    """Return whether a line ends with its checksum."""
+    text, _, number = line.rpartition(CHECKSUM)
+    return number.strip() == b"%d}" % zlib.crc32(text + b"}")
+
+
+def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
+    """Yield the lines of a file; count what cannot be read as broken. Raise NotARecording."""
+    decoder, wasted, is_read, are_checked = msgspec.json.Decoder(Line), 0, False, False
+    try:
+        with path.open("rb") as raw:
+            left = MOST_WORK + RATIO * os.fstat(raw.fileno()).st_size
+            file = unzipped(raw)
+            while wasted <= WASTE and (text := file.readline(LONGEST)):
+                are_checked |= CHECKSUM in text  # from there on each line has one
+                objects, numbers = text.count(b"{"), text.count(b",")
+                work = len(text) + PER_LINE + PER_OBJECT * objects + PER_NUMBER * numbers
+                left -= work
+                if left < 0:
+                    raise NotARecording(f"{path}: more than {MOST_WORK >> 20} MB once it is unpacked; it is not read")
+                is_sound = objects <= MOST_OBJECTS and numbers <= MOST_NUMBERS
+                try:
+                    line = decoder.decode(text if is_sound and (not are_checked or is_whole(text)) else b"")
+                except (ValueError, RecursionError):
+                    recorded.broken += bool(text.strip())
+                    wasted += work
+                else:
+                    is_read = True
+                    yield line
+    except ERRORS as problem:
+        if not is_read:
+            raise NotARecording(f"{path}: {os_text(problem)}") from problem
+        recorded.broken += 1  # the program that wrote it was killed, or the disk is bad

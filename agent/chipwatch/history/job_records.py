@@ -1,0 +1,91 @@
+"""The record that each job leaves at its end: a line of JSON in the state folder, for `chipwatch jobs --since`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.base.system import SAFE
+from chipwatch.host.state_file import read_state
+
+MOST_BYTES: Final = 10 << 20
+"""Bytes of a file: a full one takes the place of the earlier one, so that both have 20 MiB at most."""
+Seconds = dict[str, float]
+
+
+class JobRecord(msgspec.Struct):
+    """A job as `chipwatch jobs --json` has it; times in seconds."""
+
+    job: str
+    kind: str = ""
+    namespace: str = ""
+    user: str = ""
+    partition: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    """When it last held a device."""
+    end_unseen: float = 0.0
+    """Longest time for which it may have held one after that: the agent did not run at its end."""
+    seconds: Seconds = {}
+    """Time of its devices by state."""
+    idle: Seconds = {}
+    """The part of it without a kernel, by cause."""
+    memory_max: float = 0.0
+    energy: float = 0.0
+    cost: float | None = None
+    cpu: float | None = None
+    cpus: float | None = None
+    host_memory_max: float | None = None
+
+
+def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append records; raise OSError. What was cut off by a full disk or a lost power spoils no line but its own."""
+    data = b"".join(msgspec.json.encode(_short(row)) + b"\n" for row in rows)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE
+    with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+        if (size := file.seek(0, os.SEEK_END)) and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
+            data = b"\n" + data
+        if (file.write(data) or 0) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if size + len(data) >= MOST_BYTES:
+        path.replace(earlier(path))
+
+
+def records_of(folder: Path, name: str = "jobs") -> Path:
+    """Return the file with the records of a processor."""
+    return folder / f"ended-{name}.jsonl"
+
+
+def earlier(path: Path) -> Path:
+    """Return the file before this one."""
+    return path.with_name(f"{path.name}.1")
+
+
+def read(path: Path, since: float) -> list[JobRecord]:
+    """Return the last record of each job that held a device after `since` (seconds since the epoch)."""
+    records = {}
+    for file in (earlier(path), path):
+        with suppress(OSError):
+            for record in _records(read_state(file, 2 * MOST_BYTES)):
+                if record.until >= since:
+                    records[record.kind, record.namespace, record.job, record.since] = record
+    return [*records.values()]
+
+
+def _records(data: bytes) -> Iterator[JobRecord]:
+    decoder = msgspec.json.Decoder(JobRecord)
+    for line in data.splitlines():
+        with suppress(ValueError, RecursionError):  # a line that was cut off, or has a byte that is wrong
+            yield decoder.decode(line)
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without what is empty, in milliseconds."""
+    rounded = {key: _short(value) if isinstance(value, Mapping) else value for key, value in row.items()}
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in rounded.items() if value}

@@ -1,0 +1,229 @@
+"""One accelerator, or a part of one: its holders, and its activity since the last reading."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping, Sequence
+from math import inf, isfinite, isnan
+from typing import Final
+
+from chipwatch.contract.datapoint import Dimensions
+from chipwatch.contract.facts import DeviceActivity, DeviceProcess
+from chipwatch.jobs import accounting, causes
+from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, UNKNOWN, UNSEEN, DeviceReading, Key
+from chipwatch.jobs.causes import NOTHING, SIGNS, Evidence, Situation
+from chipwatch.jobs.holding import Held, Use, holders_of
+
+FREE: Final = "free"
+AVERAGED: Final = 300 * SECOND
+"""Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
+
+
+def plausible(activity: DeviceActivity) -> DeviceActivity:
+    """Return an activity with shares from 0 to 1, without NaN and infinity: a plugin may give anything."""
+    active, idle, energy = activity.active, activity.idle, activity.energy
+    return activity._replace(
+        active=None if active is None or isnan(active) else _share(active),
+        idle=None if idle is None or not isfinite(idle) else max(0.0, idle),
+        throttled=_share(activity.throttled),
+        energy=None if energy is None or not 0 <= energy < inf else energy,
+        slices=_share(activity.slices),
+    )
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))  # 0.0 of NaN
+
+
+class Spent:
+    """The time of a device so far (ns, weighted by its slices)."""
+
+    def __init__(self) -> None:
+        self.allocated = 0
+        """Time that jobs held it."""
+        self.idle, self.busy = Counter[str](), Counter[str]()
+        """Time without a kernel by cause, and with one by kind of work."""
+        self.shown: dict[str, float] = defaultdict(float)
+        """Figures that show the cause, each times the idle time of its tick."""
+        self.starts: dict[str, int] = {}
+        """When each of these was zero (ns since the epoch)."""
+
+
+class Kernels:
+    """When kernels last ran on a device."""
+
+    def __init__(self) -> None:
+        self.ran: int | None = None
+        """Time of the last kernel, or of the first reading with a process; None: no kernel since the processes came."""
+        self.worked = 0
+        """When its job last used a CPU, or when its processes came."""
+        self._strange: int | None = None
+        """Time of the last kernel of a process that the driver did not list."""
+        self._pids: frozenset[int] = frozenset()
+
+    def take(self, now: DeviceReading, processes: Sequence[DeviceProcess] | None, ran: int | None) -> None:
+        """Note the kernels and processes of a reading; if all of these are new, the last kernel ran at `ran`."""
+        pids = self._pids if processes is None else frozenset(process.pid for process in processes)
+        if now.active and not (pids or self._pids):
+            self._strange = now.moment - now.idle
+        if not pids & self._pids:
+            self.ran = ran if pids else None
+            self.worked = now.moment
+        self._pids = pids
+        if now.active:
+            self.ran = now.moment - now.idle
+
+    def is_strange(self, moment: int) -> bool:
+        """Return whether a process that the driver does not list ran a kernel, as far back as one that holds may."""
+        return self._strange is not None and moment - self._strange < accounting.HELD_AFTER
+
+
+class JobDevice:
+    """Remembers one device from reading to reading."""
+
+    def __init__(self, dims: Dimensions, last: DeviceReading | None = None) -> None:
+        """`last`: a reading before the first one, if the time since then was not read."""
+        self.dims = dims
+        """Another device may take its place: its UUID changes then."""
+        self.source = ""
+        """The collector that reads it."""
+        self.activity = DeviceActivity(dims, basis="")
+        self.held: dict[Key, Held] = {}
+        self.last = last
+        self._has_resumed = False
+        """True if `last` was read before the agent stopped."""
+        self.is_begun = last is not None
+        """True if it was read since the agent began, with facts of jobs."""
+        self.unclear_since = 0
+        """Moment of the first reading of a row that did not say who holds it; 0: the last one did."""
+        self.missed = 0
+        """Readings in a row that it missed while others answered."""
+        self.state, self.cause, self.doubt = UNSEEN, "", ""
+        """Its state, why it is idle, and why nobody knows who holds it; "" if that is known."""
+        self.work: float | None = None
+        """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
+        self.spent, self.kernels = Spent(), Kernels()
+
+    @property
+    def slices(self) -> float:
+        """Return its share of the compute of a whole device."""
+        return self.activity.slices
+
+    @property
+    def sharing(self) -> str:
+        """Return how the parts of the jobs that share it are known, "" if it is not shared."""
+        return next((holder.basis for holder in self.held.values()), "")
+
+    def resume(self, moment: int, holding: dict[Key, Held]) -> None:
+        """Continue from the last reading before the agent stopped."""
+        holders = {key: holder.holding for key, holder in holding.items()}
+        self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
+
+    def take(
+        self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
+    ) -> dict[Key, dict[str, int]]:
+        """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
+        if self.last and use.moment <= self.last.moment:
+            return {}
+        holding = holders_of(use, has_worked=bool(activity.active))
+        if use.keeps or (activity.lost and not holding):  # the driver no longer lists its processes
+            stay = {
+                key: holder for key, holder in self.held.items()
+                if key in use.alive or (use.keeps and not holder.owner.cgroup)
+            }  # fmt: skip
+            holding = stay | holding
+        holders = {key: holder.holding for key, holder in holding.items()}
+        idle = round((activity.idle or 0.0) * SECOND)
+        now = DeviceReading(use.moment, holders, activity.active, idle, activity.throttled, activity.lost)
+        before, ran = self.last, now.moment if self.last is None else None
+        if before and self._has_resumed:
+            last, (before, now) = before, accounting.across(before, now)
+            stayed = (last.holders[key].ran for key in before.holders)
+            ran = max((time for time in stayed if time is not None), default=None)
+            self._has_resumed = False
+        now = accounting.following(before, now)
+        self._average(before, now)
+        self.held, self.last, self.activity, self.missed = holding, now, activity, 0
+        self.kernels.take(now, use.processes, ran)
+        self.kernels.worked = use.moment if evidence.works else self.kernels.worked
+        self.cause = causes.cause(self._situation(use, now, evidence))
+        self.doubt = "" if holding or now.lost else self._doubt(use, now)
+        charged = {} if before is None else accounting.charges(before, now, interval)
+        self.state = _state(now, charged, self.doubt)
+        if before:
+            elapsed = 0 if before.paused else min(now.moment - before.moment, MOST_INTERVALS * interval)
+            self._count(before, now, elapsed, causes.kind_of_work(values), evidence)
+        return charged
+
+    def _situation(self, use: Use, now: DeviceReading, evidence: Evidence) -> Situation:
+        """Return what is known of a reading, for its cause."""
+        ran, pids = self.kernels.ran, frozenset(process.pid for process in use.processes or ())
+        is_listed = bool(pids) or (use.processes is not None and not self.kernels.is_strange(now.moment))
+        return Situation(
+            evidence, now.lost, now.active is not None and is_listed and use.owners.keys() >= pids, bool(pids),
+            ran is not None, 0 if ran is None else now.moment - ran, now.moment - self.kernels.worked, self.cause,
+        )  # fmt: skip
+
+    def _doubt(self, use: Use, now: DeviceReading) -> str:
+        """Return why nobody knows whether a job holds the device; "" if it was idle and its list was answered."""
+        if use.processes is None:
+            return use.doubt or "its processes are not listed"
+        if use.processes:
+            return f"process {use.processes[0].pid} has no owner in /proc"
+        if now.active is None:
+            return "whether kernels run is not known"
+        is_strange = self.kernels.is_strange(now.moment)
+        return "kernels ran and the driver lists no process" if is_strange else use.doubt
+
+    def stop(self, why: str) -> None:
+        """Note that the device is not read: what it does now is not known."""
+        if self.state != LOST:
+            self.state, self.doubt = UNSEEN, "" if self.held else why
+
+    def _average(self, before: DeviceReading | None, now: DeviceReading) -> None:
+        """Move the mean of the work by this tick; it begins again with other holders."""
+        if before is None or now.active is None or before.holders.keys() != now.holders.keys():
+            self.work = now.active
+        elif self.work is not None:
+            weight = min(1.0, (now.moment - before.moment) / AVERAGED)
+            self.work += (now.active - self.work) * weight
+
+    def _count(
+        self, before: DeviceReading, now: DeviceReading, elapsed: int, kind: str, evidence: Evidence = NOTHING
+    ) -> None:
+        weighted, spent = elapsed * self.slices, self.spent
+        spent.allocated += round(accounting.allocated(before, now) * self.slices)
+        active = 0.0 if now.lost or now.active is None else now.active
+        if idle := round(weighted * (1 - active)):
+            spent.idle[self.cause] += idle
+            for name in SIGNS.get(self.cause, ()):
+                spent.shown[name] += idle * float(getattr(evidence, name) or 0.0)
+        if busy := round(weighted * active):
+            spent.busy[kind] += busy
+
+    def release(self, jobs: Container[Key]) -> None:
+        """Forget holders that have ended, while the device does not answer; they count until its last reading."""
+        self.held = {key: holder for key, holder in self.held.items() if key not in jobs}
+        if self.last:
+            holders = {key: holder for key, holder in self.last.holders.items() if key in self.held}
+            self.last = self.last._replace(holders=holders)
+
+    def lose(self, last: DeviceReading, moment: int, interval: int) -> dict[Key, dict[str, int]]:
+        """Return the time since the last reading as lost: the device no longer answers."""
+        self.last = last._replace(moment=moment, lost=True, active=None)
+        self.state, self.cause, self.doubt = LOST, "lost", ""
+        self._count(last, self.last, moment - last.moment, "unknown")
+        return accounting.charges(last, self.last, interval)
+
+
+def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]], doubt: str) -> str:
+    """Return the state in which the device was longest for its jobs; without one `free`, or `unknown` in doubt."""
+    if now.lost or not now.holders:
+        return LOST if now.lost else UNKNOWN if doubt else FREE
+    total = Counter[str]()
+    for key in charged.keys() & now.holders.keys():
+        total.update(charged[key])
+    worked = {state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)}
+    if 2 * sum(worked.values()) >= total.total() > 0:
+        total = Counter(worked)  # else one of two states with kernels might be less than one without
+    return max(total, key=lambda state: total[state], default=UNSEEN)

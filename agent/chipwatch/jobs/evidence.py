@@ -1,0 +1,125 @@
+"""Evidence of a tick: differences of the host's cumulative figures on a job, and values in the points of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts
+from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
+from chipwatch.jobs.accounting import SECOND, Key
+from chipwatch.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, NOTHING, SLEEPS, Evidence
+from chipwatch.jobs.holding import Place, place_of
+
+
+class Evidences:
+    """The evidence of the last reading, by job, and by process where its job has no cgroup."""
+
+    def __init__(self) -> None:
+        self._last: JobFacts | None = None
+        self._jobs: dict[Key, Evidence] = {}
+        self._pids: dict[int, Evidence] = {}
+        self._waits: dict[int, Evidence] = {}
+        """Causes for which a process on an idle device waits."""
+
+    def take(self, facts: JobFacts) -> None:
+        """Compare a reading with the one before."""
+        last, self._last = self._last or facts, facts
+        seconds = (facts.moment - last.moment) / SECOND
+        before = {use.owner.key: use for use in last.uses}
+        self._jobs = {use.owner.key: _between(before.get(use.owner.key, use), use, seconds) for use in facts.uses}
+        rates = ((pid, _rate(last.cpu.get(pid), cpu, seconds)) for pid, cpu in facts.cpu.items())
+        self._pids = {pid: Evidence(rate, blocked=pid in facts.blocked) for pid, rate in rates}
+        both = facts.processes.keys() & last.processes.keys()
+        self._waits = {pid: _waits(last.processes[pid], facts.processes[pid], seconds) for pid in both}
+
+    def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
+        """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
+        evidences = [self._jobs[key] for key in jobs if key in self._jobs]
+        allowed = evidences[0].allowed if len(evidences) == 1 else None
+        for of_pids in (self._waits,) if len(evidences) == 1 else (self._pids, self._waits):
+            evidences += [of_pids[pid] for pid in pids if pid in of_pids]
+        if len(evidences) < 2:
+            return evidences[0] if evidences else NOTHING
+        used, _, *others = zip(*evidences, strict=True)
+        cpu = [value for value in used if value is not None]
+        return Evidence(sum(cpu) if cpu else None, allowed, *map(_most, others))
+
+
+def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
+    """Return the causes of a process's wait between two readings."""
+    own = _rate(before.cpu, now.cpu, seconds)
+    used = {key: _rate(before.children.get(key), cpu, seconds) or 0.0 for key, cpu in now.children.items()}
+    delays = {key: _rate(before.delays.get(key), now.delays.get(key), seconds) or 0.0 for key in used}
+    busiest = max(used, key=lambda key: used[key] + delays[key], default=None)
+    wants = busiest is not None and used[busiest] + delays[busiest] >= CHILD_CPU
+    crowded = delays[busiest] if busiest and wants else None
+    total = sum(used.values()) + (own or 0.0) * now.shares_cpus
+    is_crowded = (crowded or 0.0) > CROWDED  # a child that waits for a CPU for longer is not slow itself
+    return Evidence(
+        loader=own is not None and own < SLEEPS and wants and not is_crowded, crowded=crowded,
+        network=own is not None and own < AWAITS and now.waits, bound=total / now.cpus if now.cpus else None,
+    )  # fmt: skip
+
+
+def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
+    return Evidence(
+        cpu=_rate(before.cpu, now.cpu, seconds), allowed=now.cores, blocked=now.blocked,
+        io=_rate(before.io_some, now.io_some, seconds), crowded=_rate(before.cpu_some, now.cpu_some, seconds),
+        memory=_rate(before.memory_full, now.memory_full, seconds),
+        quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),
+        swaps=before.swapped is not None and (now.swapped or 0) > before.swapped,
+    )  # fmt: skip
+
+
+def _rate(before: float | None, now: float | None, over: float) -> float | None:
+    """Return the increase of a cumulative figure over a time, or over another figure; None if it is not known."""
+    return None if before is None or now is None or over <= 0 or now < before else (now - before) / over
+
+
+def _most(values: Iterable[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
+"""Metrics that are a share of the last moments, used where nothing better is known."""
+STATE: Final = "gpu.state"
+FALLEN: Final = "gpu.xid"
+XID_FALLEN: Final = "79"
+"""The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power", STATE))
+Values = dict[str, float]
+"""The values of a device by metric."""
+
+
+class DevicePoints:
+    """Finds the values of devices that the accounting needs in the points of a tick."""
+
+    def __init__(self) -> None:
+        self._fallen: dict[Place, float] = {}
+        """Count of Xid 79 by GPU."""
+
+    def take(self, tick: Iterable[Datapoint]) -> dict[Place, Values]:
+        """Return the needed values of each device; FALLEN of a GPU that has fallen off the bus in this tick."""
+        values: dict[Place, Values] = {}
+        for point in tick:
+            name = point.metric.name
+            if name in NEEDED and (place := place_of(point.dims)):
+                values.setdefault(place, {})[name] = point.value
+            elif name == FALLEN and point.dims.get("xid") == XID_FALLEN:
+                place = place_of(point.dims)
+                if point.value > self._fallen.get(place, 0):
+                    values.setdefault(place, {})[name] = point.value
+                self._fallen[place] = point.value
+        return values
+
+
+def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
+    """Yield the activity of devices whose collector reports none, by the utilization in their points."""
+    used = (process.dims for process in reading.processes or ())
+    named = {place_of(dims): dims for dims in (*used, *reading.names.values())}
+    for place, figures in values.items():
+        percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
+        if percent is not None and (place in named or place[:1] in named):
+            yield DeviceActivity(named.get(place) or Dimensions(dict(place)), min(1.0, percent / 100), "point value")

@@ -1,0 +1,278 @@
+"""The devices and the jobs that hold them, from reading to reading; each job is charged for its part."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.facts import DeviceActivity, DeviceFacts
+from chipwatch.contract.owner import JobFacts
+from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
+from chipwatch.jobs.device import JobDevice, plausible
+from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, Values, from_points
+from chipwatch.jobs.holding import PROCESS, Held, Place, UnnamedDevices, Use, holders_of, place_of
+from chipwatch.jobs.ledger import Hold, JobLedger
+
+T = TypeVar("T")
+
+MISSED: Final = 3
+"""Readings in a row that a device misses, while others answer, until it counts as lost."""
+STALE: Final = 60 * SECOND
+"""Time for which holders go on without facts that say who holds a device."""
+
+
+class Holders:
+    """Reads who holds each device, and books its time and energy on the accounts of these jobs."""
+
+    def __init__(self, ledger: JobLedger, interval: int) -> None:
+        """`interval`: ns between two ticks."""
+        self.devices: dict[Place, JobDevice] = {}
+        self.jobs: JobFacts | None = None
+        """The last reading of jobs."""
+        self.alive: set[Key] = set()
+        """Jobs that have a cgroup, a device or a process on one."""
+        self._ledger, self._clocks, self._interval = ledger, ledger.clocks, interval
+        self._evidences, self._points, self._unnamed = Evidences(), DevicePoints(), UnnamedDevices()
+        self._is_begun = self._is_late = False
+        """True once devices and jobs were read; true if the reading of jobs is stale."""
+        self._forgotten = 0
+        """Held time of partitions that no longer exist (ns)."""
+
+    @property
+    def keys(self) -> set[Key]:
+        """Return the jobs that hold a device."""
+        return {key for device in self.devices.values() for key in device.held}
+
+    def of(self, key: Key) -> dict[Place, JobDevice]:
+        """Return the devices that a job holds."""
+        return {place: device for place, device in self.devices.items() if key in device.held}
+
+    @property
+    def allocated(self) -> int:
+        """Time (ns) in which devices were held: what was charged to jobs."""
+        return self._forgotten + sum(device.spent.allocated for device in self.devices.values())
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Return unknown things, and why."""
+        late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
+        unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
+        return {**(self.jobs.missing if self.jobs else {}), **late, **unnamed}
+
+    @property
+    def holds(self) -> dict[Key, dict[str, Hold]]:
+        """Return the devices that each job holds, for the next start."""
+        holds: dict[Key, dict[str, Hold]] = {}
+        offset = self._clocks.offset
+        for place, device in self.devices.items():
+            if last := device.last:
+                for key, holding in last.holders.items():
+                    ran = None if holding.ran is None else max(0, offset + holding.ran)
+                    holds.setdefault(key, {})[_name(place)] = Hold(max(0, offset + last.moment), ran)
+        return holds
+
+    def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int) -> None:
+        """Charge what the readings of a tick say."""
+        devices = [fact for fact in facts if isinstance(fact, DeviceFacts)]
+        readings = [fact for fact in devices if fact.processes is not None or fact.activity]
+        readings.sort(key=lambda reading: reading.moment)
+        for fact in facts:
+            if isinstance(fact, JobFacts):
+                self._know(fact)
+        self._unnamed.take(readings, self.jobs)
+        self._clocks.begin(at, self._interval)
+        if readings:
+            self._begin(readings[-1].moment, at)
+            self._clocks.offset = at - readings[-1].moment
+        self._charge_all(readings, self._points.take(tick) if readings else {}, at)
+        for device in self.devices.values():
+            if device.last and at - self._clocks.offset - device.last.moment > MOST_INTERVALS * self._interval:
+                device.stop("it was not read for over two intervals")
+
+    def _know(self, facts: JobFacts) -> None:
+        self.jobs = facts
+        self._evidences.take(facts)
+        given, used = (fact.owner for fact in facts.allocations), (fact.owner for fact in facts.uses)
+        self.alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
+        for use in facts.uses:
+            self._ledger.note(use)
+
+    def _begin(self, moment: int, at: int) -> None:
+        """Compare what an earlier run left with the first readings."""
+        if self._clocks.is_astray(at, moment):
+            self._clocks.earlier = None
+            self._ledger.begin_again()
+        if self.jobs and not self._is_begun:
+            self._is_begun = True
+            self._ledger.begin(at)
+
+    def _charge_all(self, readings: Iterable[DeviceFacts], values: Mapping[Place, Values], at: int) -> None:
+        answered, moments = set[Place](), dict[str, int]()
+        for reading in readings:
+            most = MOST_INTERVALS * self._interval
+            self._is_late = self.jobs is not None and reading.moment - self.jobs.moment > most
+            if not self._is_late and (mine := self._take(reading, values, at)):  # else it waits for a reading of jobs
+                answered |= mine
+                moments[reading.source] = reading.moment
+        if answered and self.jobs and not any(device.unclear_since for device in self.devices.values()):
+            self._clocks.stopped = None
+        self._pass_over(answered, moments, at)
+
+    def _pass_over(self, answered: Collection[Place], moments: Mapping[str, int], at: int) -> None:
+        """Look after the devices that did not answer; `moments`: when each collector last read a device."""
+        for place in self.devices.keys() - answered:
+            device = self.devices[place]
+            if self.jobs and "jobs" not in self.jobs.missing:  # of jobs that `max_jobs` left out nothing is known
+                gone = ((key, holder.owner) for key, holder in device.held.items() if key not in self.alive)
+                device.release({key for key, owner in gone if owner.cgroup or device.missed >= MISSED})
+            if (moment := moments.get(device.source)) is not None:
+                self._miss(place, answered, moment, at)
+
+    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], at: int) -> set[Place]:
+        """Charge the reading of one collector; return the devices in it."""
+        jobs, names = self.jobs, reading.names
+        processes = _by_place((place_of(process.dims), process) for process in reading.processes or ())
+        allocations = jobs.allocations if jobs else ()
+        given = _by_place((place_of(names[each.device]), each) for each in allocations if each.device in names)
+        answered = set()
+        read = {place[:1]: device.last.moment for place, device in self.devices.items() if device.last}
+        for activity in reading.activity or from_points(reading, values):
+            place = place_of(activity.dims)
+            answered.add(place)
+            if (device := self.devices.get(place)) is None:
+                begun = read.get(place[:1])  # of a device that was divided otherwise until now
+                last = None if begun is None else DeviceReading(begun, {}, paused=True)
+                device = self.devices[place] = JobDevice(activity.dims, last)
+            device.dims, device.source = activity.dims, reading.source
+            mine = _of(processes, place)
+            use = Use(
+                None if reading.processes is None or (activity.unlisted and not mine) else mine,
+                jobs.owners if jobs else {}, _of(given, place), self.alive, reading.moment, at,
+                doubt=activity.unlisted or self._unnamed.text or _unread(jobs),
+            )  # fmt: skip
+            figures: Values = values.get(place, {})
+            reported = plausible(activity)
+            if FALLEN in figures:
+                reported = reported._replace(lost=True)
+            if after := self._following(place, use, jobs, lost=reported.lost) if jobs else use:
+                self._charge(device, reported, after, figures)
+            if values.get(place[:1], {}).get(STATE) == 0 and not device.held:
+                device.state, device.doubt = LOST, ""
+        return answered
+
+    def _following(self, place: Place, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
+        """Return the use of a device after the last one; None if it is unclear since the agent began, and waits."""
+        device = self.devices[place]
+        goes_on = self._ledger.has_held or self._clocks.stopped is not None
+        is_unclear = not lost and self._is_unclear(place, use, jobs)
+        if is_unclear and goes_on and not device.is_begun:
+            device.stop("its processes are not known yet")
+            return None  # the next reading charges the time since the stop
+        if goes_on:
+            self._resume(place, use.moment, use.at)
+        device.is_begun = True
+        return use._replace(keeps=is_unclear)
+
+    def _is_unclear(self, place: Place, use: Use, jobs: JobFacts) -> bool:
+        """
+        Return whether a reading does not say who holds the device, for at most a minute.
+
+        Its processes were not listed, or are newer than the reading of jobs, or the kubelet did not answer.
+        """
+        device, followed = self.devices[place], jobs.followed
+        is_new = followed is not None and any(process.pid not in followed for process in use.processes or ())
+        if is_new or use.processes is None or "kubelet" in jobs.missing:
+            earlier = device.held.keys() | {owner.key for owner, _ in self._ledger.holds(_name(place))}
+            now = holders_of(use) if earlier or is_new else {}
+            if earlier - now.keys() or (is_new and not now):
+                device.unclear_since = device.unclear_since or use.moment
+                return use.moment - device.unclear_since < STALE
+        device.unclear_since = 0
+        return False
+
+    def _resume(self, place: Place, moment: int, at: int) -> None:
+        """Continue the charges of a device from its last reading before the agent stopped."""
+        device, clocks = self.devices[place], self._clocks
+        holds = self._ledger.resume(_name(place))
+        if device.is_begun or (not holds and clocks.stopped is None):
+            return  # it was read since then: the state folder was another agent's when this one started
+        last = max((hold.last for _, hold in holds), default=clocks.stopped or 0)
+        begun = max(0, clocks.moment_of(last, at, moment))  # not before a boot
+        holding = {}
+        for owner, hold in holds:
+            ran = None if hold.ran is None else clocks.moment_of(hold.ran, at, moment)
+            holding[owner.key] = Held(owner, PROCESS, Holding(begun, ran=ran), None)
+        device.resume(begun, holding)
+
+    def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: Values) -> None:
+        """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
+        before, last = device.held, device.last
+        evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
+        charged = device.take(activity, use, evidence, self._interval, values)
+        elapsed = use.moment - last.moment if last and not last.paused else 0
+        energy = activity.energy
+        if energy is None and "gpu.power" in values:
+            energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
+        watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
+        if before or device.held:
+            is_resumed = device.last is not last and bool(last and last.paused)
+            holders = {**before, **device.held}
+            self._book(device, holders, charged, use.at, watts=watts, used=used, is_resumed=is_resumed)
+
+    def _book(
+        self, device: JobDevice, holders: Mapping[Key, Held], charged: Mapping[Key, Mapping[str, int]], at: int,
+        *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
+    ) -> None:  # fmt: skip
+        """
+        Add the time since the last reading to the accounts, by job and state (ns); `holders`: now or then.
+
+        `watts`: joules a nanosecond, `used`: bytes of memory in use, `is_resumed`: not read before in this run.
+        """
+        for key, holder in holders.items():
+            states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
+            seen = earlier.seen if earlier and not states and key not in device.held else at
+            account = self._ledger.account(holder.owner, at)
+            account.seen = seen
+            if is_resumed and not account.times:
+                self._ledger.open_at_zero(account, self._clocks.ticked)
+            account.charge(states, device.slices, device.cause, self._clocks.ticked)
+            account.energy += watts * sum(states.values())
+            if key in device.held:
+                is_shared = len(device.held) > 1
+                memory = holder.memory if holder.memory is not None or is_shared else used
+                account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
+
+    def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
+        """Charge a device as lost that misses readings while others answer; forget a part that no longer exists."""
+        device = self.devices[place]
+        device.missed += 1
+        if any(place[:1] == other[:1] for other in answered):  # it was divided into instances, or divided again
+            self._forgotten += self.devices.pop(place).spent.allocated
+        elif device.missed >= MISSED and device.last and moment > device.last.moment:
+            self._book(device, device.held, device.lose(device.last, moment, self._interval), at)
+
+
+def _unread(jobs: JobFacts | None) -> str:
+    """Return why a job may hold a device on which no process is listed: what tells about it cannot be read."""
+    told = jobs.missing if jobs else {"pids": "the collector jobs does not run, or has not answered yet"}
+    return next((told[what] for what in ("pids", "mapping", "kubelet") if what in told), "")
+
+
+def _by_place(items: Iterable[tuple[Place, T]]) -> dict[Place, list[T]]:
+    places = defaultdict[Place, list[T]](list)
+    for place, item in items:
+        places[place].append(item)
+    return places
+
+
+def _of(items: Mapping[Place, Sequence[T]], place: Place) -> list[T]:
+    """Return what belongs to a device; a part has what the whole has."""
+    whole = items.get(place[:1], ()) if len(place) > 1 else ()
+    return [*items.get(place, ()), *whole]
+
+
+def _name(place: Place) -> str:
+    return ",".join(f"{key}={number}" for key, number in place)

@@ -1,0 +1,114 @@
+"""The datapoints of jobs and of devices, from their accounts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.owner import Owner
+from chipwatch.jobs import metrics
+from chipwatch.jobs.accounting import SECOND, STALLED
+from chipwatch.jobs.device import JobDevice
+from chipwatch.jobs.holding import Place
+from chipwatch.jobs.ledger import CAUSE, OTHER, Account, JobLedger
+
+
+@dataclass(slots=True)
+class JobSeries:
+    """A job whose series are sent, and the devices that it holds."""
+
+    account: Account
+    gpus: dict[str, float] = field(default_factory=dict)
+    """Devices by source of the allocation, a part by its slices."""
+    work: list[float] = field(default_factory=list)
+    """Work of each."""
+
+
+class JobPoints:
+    """Yields the points of a tick."""
+
+    def __init__(self, ledger: JobLedger, *, with_user: bool) -> None:
+        """`with_user`: jobs have their user as a dimension."""
+        self._ledger, self._with_user = ledger, with_user
+        self.counts: dict[Dimensions, float] = {}
+        """Accelerators by state and cause."""
+
+    def of_jobs(self, devices: Mapping[Place, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
+        """Yield the families of the jobs that hold a device, and the last values of those that ended."""
+        families = {id(past): JobSeries(past) for past in ended}
+        for device in devices.values():
+            shares: dict[Dimensions, float] = {}
+            for holder in device.held.values():
+                account = self._ledger.account(holder.owner, at)
+                family = families.get(id(account)) or families.setdefault(id(account), JobSeries(account))
+                family.gpus[holder.source] = family.gpus.get(holder.source, 0.0) + device.slices
+                if device.work is not None and account.owner is not OTHER:
+                    family.work.append(device.work)
+                dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
+                shares[dims] = shares.get(dims, 0.0) + holder.share
+            for dims, share in shares.items():
+                yield metrics.HELD.point(at, share, _with(dims, **device.dims))
+            if device.sharing:
+                yield metrics.JOBS.point(at, len(device.held), _with(device.dims, basis=device.sharing))
+        for family in families.values():
+            yield from self._family(family, at)
+
+    def _family(self, family: JobSeries, at: int) -> Iterator[Datapoint]:
+        dims = _dims_of(family.account.owner, self._with_user, False)
+        account = self._ledger.to_send(family.account)
+        for source, count in family.gpus.items():
+            yield metrics.GPUS.point(at, count, _with(dims, source=source))
+        for state, spent in account.times.items():
+            start = account.starts[state]
+            yield metrics.GPU_TIME.point(at, spent / SECOND, _with(dims, state=state), start_time=start)
+        for cause, spent in account.idle.items():
+            start = account.starts[CAUSE + cause]
+            yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, cause=cause), start_time=start)
+        if len(family.work) > 1:
+            yield metrics.IMBALANCE.point(at, 100 * (max(family.work) - min(family.work)), dims)
+        if account.memory:
+            yield metrics.MEMORY.point(at, account.memory, dims)
+        if account.times:
+            start = min(account.starts.values())
+            yield metrics.ENERGY.point(at, account.energy, dims, start_time=start)
+            if (cost := self._ledger.cost(sum(account.times.values()) / SECOND)) is not None:
+                yield metrics.COST.point(at, cost, dims, start_time=start)
+
+    def of_devices(self, devices: Mapping[Place, JobDevice], at: int) -> Iterator[Datapoint]:
+        """Yield the number of accelerators by state, and the idle and busy time of GPUs."""
+        self.counts = dict.fromkeys(self.counts, 0.0)  # what is no more is 0
+        wholes = defaultdict[Place, float](float)
+        for place, device in devices.items():
+            wholes[place[:1]] += device.slices
+        for place, device in devices.items():
+            dims = count_dims(device.state, device.cause)
+            self.counts[dims] = self.counts.get(dims, 0.0) + device.slices / (wholes[place[:1]] or 1.0)
+        for dims, count in self.counts.items():
+            yield metrics.COUNT.point(at, count, dims)
+        for place, device in devices.items():
+            spent = device.spent
+            times = (metrics.IDLE, "cause", spent.idle), (metrics.BUSY, "kind", spent.busy)
+            for metric, key, by_word in times if place[0][0] == "gpu" else ():
+                for word, time in by_word.items():
+                    start = spent.starts.setdefault(key + word, self._ledger.clocks.ticked)
+                    yield metric.point(at, time / SECOND, _with(device.dims, **{key: word}), start_time=start)
+
+
+@lru_cache(maxsize=1000)
+def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:  # noqa: FBT001  # keys of the cache
+    return owner.dims(user=with_user, container=with_container)
+
+
+@lru_cache(maxsize=20_000)
+def _with(dims: Dimensions, **more: str) -> Dimensions:
+    return dims | more
+
+
+@lru_cache
+def count_dims(state: str, cause: str) -> Dimensions:
+    """Return the dimensions of the number of accelerators in a state; a stalled one has a cause, if that is known."""
+    has_cause = state == STALLED and cause not in ("", "other")
+    return Dimensions(state=state, cause=cause) if has_cause else Dimensions(state=state)

@@ -1,0 +1,116 @@
+"""Charges the time of accelerators to jobs, by state, and finds why accelerators are idle; see docs/jobs.md."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from chipwatch.contract.datapoint import Datapoint, Level, Metric
+from chipwatch.contract.plugin import Given, Needs
+from chipwatch.contract.processor import Processor
+from chipwatch.jobs.accounting import SECOND
+from chipwatch.jobs.answers import JobAnswers
+from chipwatch.jobs.holders import Holders
+from chipwatch.jobs.ledger import JobLedger
+from chipwatch.jobs.metrics import ALL, COST
+from chipwatch.jobs.points import JobPoints
+
+log: Final = logging.getLogger(__name__)
+SAVED: Final = 60 * SECOND
+"""Time after which the state is saved again where no job holds a device."""
+
+
+class JobsProcessor(Processor):
+    """The jobs that hold accelerators, the activity of each accelerator, and the cause of idle time."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """The dimensions of jobs, and the price of an accelerator."""
+
+        max_jobs: int = 64
+        """Jobs that have separate series at one time; others are added up as the job `other`."""
+        dimensions: tuple[Literal["user"], ...] = ()
+        """Dimensions of each job in addition to job, partition and namespace: user."""
+        dollars_per_hour: float | None = None
+        """Price of one accelerator for an hour; with it jobs have a cost."""
+        interval: float = 5.0
+        """Seconds between two ticks; set by --interval."""
+
+    metrics: Sequence[Metric] = ALL
+    needs = Needs(facts=True, state=True, records=True, devices=Level.ALL)
+
+    def __init__(self, config: Config) -> None:
+        if config.dollars_per_hour is None:
+            self.metrics = tuple(metric for metric in ALL if metric is not COST)
+        self._job_dims, self._given = config.dimensions, Given()
+        self._lock = threading.Lock()
+        """Held while a tick changes what `answer` and `saved` read."""
+        self._ledger = JobLedger(config.max_jobs, config.dollars_per_hour)
+        self._holders = Holders(self._ledger, round(config.interval * SECOND))
+        self._points = JobPoints(self._ledger, with_user="user" in config.dimensions)
+        self._answers = JobAnswers(self._holders, self._ledger, self._points)
+        self._problem = ""
+        """Why the last record could not be written."""
+        self._saved_at: int | None = None
+        """Time of the tick whose state was saved last (ns since the epoch); None: it has changed since."""
+
+    def open(self, given: Given) -> None:
+        self._given = given
+
+    def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
+        """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
+        with self._lock:
+            holders = self._holders
+            holders.take(facts, tick, at)
+            self._record(at)
+            self._answers.take(facts, tick, at, self._given.note)
+            ended = self._ledger.end(holders.keys, at)
+            if holders.keys or ended:
+                self._saved_at = None
+            points = [*self._points.of_jobs(holders.devices, ended, at), *self._points.of_devices(holders.devices, at)]
+            self._ledger.clocks.ticked = at
+            return points
+
+    def _record(self, at: int) -> None:
+        """Write the records of jobs that have ended; after an error, try again in each tick."""
+        holders, ledger = self._holders, self._ledger
+        if holders.jobs is None or not (ended := ledger.ended(holders.alive, at)):
+            return
+        try:
+            if not self._given.append([ledger.row(account) for account in ended]):
+                return
+        except OSError as problem:
+            if self._problem != (text := problem.strerror or str(problem)):
+                log.warning("jobs: records of jobs are not written: %s", text, extra={"who": "jobs"})
+            self._problem = text
+            return
+        self._problem, self._saved_at = "", None
+        for account in ended:
+            account.recorded = account.seen
+
+    def job_dims(self) -> Sequence[str]:
+        return self._job_dims
+
+    def saved(self) -> bytes | None:
+        with self._lock:
+            clocks, devices = self._ledger.clocks, self._holders.devices.values()
+            is_begun = clocks.stopped is None or any(device.is_begun for device in devices)
+            at = (is_begun and clocks.ticked) or clocks.stopped or 0
+            if self._saved_at is not None and 0 <= at - self._saved_at < SAVED:
+                return None
+            self._saved_at = at
+            return self._ledger.saved(at, self._holders.holds)
+
+    def restore(self, saved: bytes) -> None:
+        self._ledger.restore(saved)
+
+    def describe(self) -> str:
+        with self._lock:
+            return self._answers.as_text()
+
+    def answer(self) -> Mapping[str, Any]:
+        with self._lock:
+            return self._answers.as_json()

@@ -1,0 +1,184 @@
+"""Gets the readings for a verdict in less than two seconds: asks the running agent, else reads this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from chipwatch.base.system import state_folder
+from chipwatch.config import plugins
+from chipwatch.config.identity.resolver import Identity, UnknownIdentity, sources
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin
+from chipwatch.config.load import chosen
+from chipwatch.config.options import Config
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
+from chipwatch.contract.errors import os_text
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.sampler import Sampler
+from chipwatch.jobs.verdict.callers import STARTED
+from chipwatch.jobs.verdict.events import WATCHED, EventHistory
+from chipwatch.jobs.verdict.expect import Expected, known_instances, parse
+from chipwatch.jobs.verdict.judge import Unknown
+from chipwatch.net.status_socket import NoAgent, ask
+
+AGENT_SHARE, AGAIN_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.76, 0.8, 0.85
+"""
+Shares of the timeout until which the agent must have answered, collectors are asked again, and until which they, their
+process, and everything must have answered.
+
+A later process is left behind: a call in a driver may not even end by a signal.
+"""
+UNWATCHED: Final = frozenset(
+    {"container", "cpu", "disk", "ipu", "jobs", "memory", "nccl", "network", "openmetrics", "pressure", "process"}
+    | {"textfile"}
+)
+"""Our collectors with no metric that a verdict is made of; they are not loaded."""
+TWICE: Final = frozenset({"gpu.fault", "gpu.link.errors"})
+"""Metrics of which some faults show only between two readings: rates of errors, and slowdowns that last."""
+APART, LEAST_APART = 1.0, 0.3
+"""Seconds between these two readings, and less where time is short; with even less there is no second one."""
+MIN_WAIT: Final = 0.05
+ENDS: Final = 10
+"""Number of looks, within MIN_WAIT, at the end of a process."""
+MAX_ANSWER: Final = 8 << 20
+
+
+def _left(seconds: float) -> float:
+    """Return the seconds left until `seconds` after the start of this program."""
+    return max(MIN_WAIT, STARTED + seconds - time.monotonic())
+
+
+def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
+    """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
+    identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
+
+    def find_out() -> None:
+        with contextlib.suppress(UnknownIdentity):
+            identity.start()
+
+    asking = threading.Thread(target=find_out, daemon=True)
+    asking.start()
+    asking.join(_left(LAST_SHARE * timeout))
+    type_ = (identity.known() or NO_DIMENSIONS).get("instance_type")
+    if text := known_instances().get(type_ or ""):
+        return parse(text)
+    why = f"no list of what a {type_} has; use --expect" if type_ else "the type of this instance is not known"
+    unknown.append(Unknown("instance_type", why, decides=True))
+    return []
+
+
+def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
+    """Return the answer of the running agent, else of a reading here, and the source: agent or reading."""
+    with contextlib.suppress(NoAgent):
+        answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
+        if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
+            return answer, "agent"
+    built = build_collectors(config, UNWATCHED)
+    for name in {*chosen("collectors", config)} - built.keys() - UNWATCHED:
+        with contextlib.suppress(NotLoaded):
+            build_plugin(plugins.COLLECTORS, name, config)  # a verdict does not pass over a faulty collector
+    collectors = {
+        name: collector for name, collector in built.items() if WATCHED & {metric.name for metric in collector.metrics}
+    }
+    if sys.platform == "linux":
+        return _read_in_child(collectors, timeout), "reading"
+    return _read(collectors, timeout), "reading"
+
+
+def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
+    """
+    Return the answer of a reading by this process, with the collectors that answer in time.
+
+    Accelerators whose errors are known as a rate are read again after a second.
+    """
+    samplers = [Sampler(name, collector, Level.BASIC) for name, collector in collectors.items()]
+    wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
+    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), interval=wait / 20)
+    history.take(pipeline.gather(now, wait), now)
+    again = [one for one in samplers if one.ok and TWICE & {metric.name for metric in one.collector.metrics}]
+    pause = min(APART, STARTED + AGAIN_SHARE * timeout - time.monotonic())
+    is_short = bool(again) and pause < LEAST_APART
+    if again and not is_short:
+        time.sleep(pause)
+        later = time.time_ns()
+        second = Pipeline(again, (), interval=wait / 20)
+        history.take(second.gather(later, _left(READ_SHARE * timeout)), later)
+    return history.answer(watched=False) | {"is_short": is_short}
+
+
+def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
+    """
+    Return the answer of a reading by a child process, which is not waited for.
+
+    A process with a thread that hangs in a driver cannot end, and a process that waits for it hangs, too.
+    """
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(receiver)
+            _write(sender, _read_apart(collectors, timeout))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(sender)
+    body, is_closed = b"", False
+    while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
+        if not (part := os.read(receiver, 1 << 16)):
+            is_closed = True
+            break
+        body += part
+    os.close(receiver)
+    try:
+        answer: Mapping[str, Any] = json.loads(body)
+    except ValueError:
+        hangs = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
+        answer = _no_answer(_end_of(child) if is_closed else hangs)
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # this process may ignore SIGCHLD
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, os.WNOHANG)
+    return answer
+
+
+def _read_apart(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
+    """Return the answer of a reading by this process, which is a child; where the host stops it, the reason."""
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):  # a reader of our output would wait until this process has closed it
+            os.dup2(null, standard)
+        return _read(collectors, timeout)
+    except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # what a host without room raises
+        return _no_answer(f"the readings have ended: {os_text(problem)}")
+
+
+def _write(pipe: int, answer: Mapping[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    while body:
+        body = body[os.write(pipe, body) :]
+
+
+def _end_of(child: int) -> str:
+    """Return what ended a child whose pipe is closed; the child is still to be waited for."""
+    end = ""
+    with contextlib.suppress(ChildProcessError, AttributeError):  # SIGCHLD is ignored; macOS has no waitid below 3.13
+        for _ in range(ENDS):  # it may hang in a driver while it ends
+            if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # type: ignore[attr-defined,unused-ignore]
+                is_signal = info.si_code != os.CLD_EXITED
+                end = f" by {signal.Signals(info.si_status).name}" if is_signal else f" with {info.si_status}"
+                break
+            time.sleep(MIN_WAIT / ENDS)
+    return f"the process of the readings has ended{end}"
+
+
+def _no_answer(why: str) -> Mapping[str, Any]:
+    return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}

@@ -1,0 +1,132 @@
+"""A Unix socket in the state folder through which a running agent answers its user's questions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.base.redaction import redacted
+from chipwatch.contract.errors import CommandError, os_text
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "status.sock"
+"""Name of the socket in the state folder."""
+MAX_QUESTION: Final = 64
+"""Bytes of a question: a word and a line feed."""
+MAX_ANSWER: Final = 8 << 20
+"""Bytes of an answer that a client reads."""
+TIMEOUT: Final = 2.0
+"""Seconds that client and server wait for each other."""
+
+Answers = Mapping[str, Callable[..., Mapping[str, Any]]]
+"""Question -> function that returns the answer, called on the server's thread."""
+WITH_WORDS: Final = "seal"
+"""Question whose function takes the words after it."""
+
+
+class NoAgent(CommandError):
+    """No running agent answers; the message says why."""
+
+
+class StatusServer:
+    """
+    Answers one question for each connection: the client sends a word, the server one JSON object.
+
+    One daemon thread serves one connection at a time, with a timeout: a slow client delays only other clients.
+    """
+
+    def __init__(self, path: Path, answers: Answers) -> None:
+        """Listen at `path` with mode 0600; raise OSError. The caller holds the lock of the folder."""
+        self._path, self._answers = path, answers
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # left by an agent that was killed
+        self._socket = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            self._socket.bind(str(path))
+            self._socket.listen(8)
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            os.umask(before)
+        threading.Thread(target=self._run, name="status", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            with connection, contextlib.suppress(OSError):
+                self._answer(connection)
+                connection.shutdown(socket.SHUT_WR)
+
+    def _answer(self, connection: socket.socket) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        question = b""
+        while not question.endswith(b"\n") and len(question) < MAX_QUESTION:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            if not (part := connection.recv(MAX_QUESTION)):
+                break
+            question += part
+        word, *words = question.decode("ascii", "replace").split() or [""]
+        answer = self._answers.get(word) if not words or word == WITH_WORDS else None
+        wrong = {"error": f"no such question; choose from: {', '.join(self._answers)}"}
+        body = wrong if answer is None else answer(*words[:2])
+        connection.settimeout(TIMEOUT)
+        connection.sendall(json.dumps(redacted(body)).encode() + b"\n")
+
+    def close(self) -> None:
+        """Stop answering and remove the socket; safe to call twice."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+
+def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusServer | None:
+    """Return a server in `folder`; None if the socket cannot be created, which is logged at `level`."""
+    try:
+        return StatusServer(folder / NAME, answers)
+    except OSError as problem:  # e.g. a path of over 100 bytes
+        log.log(level, "no status socket: %s: %s", folder / NAME, problem)
+        return None
+
+
+def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]:
+    """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
+    path = folder / NAME
+    deadline = time.monotonic() + timeout
+    body = b""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(str(path))
+            connection.sendall(question.encode() + b"\n")
+            while part := connection.recv(1 << 16):
+                body += part
+                if len(body) > MAX_ANSWER or time.monotonic() > deadline:
+                    raise NoAgent(f"the agent at {path} does not finish its answer")
+        answer = json.loads(body)
+    except OSError as problem:
+        words = {ConnectionRefusedError: "the agent that made it has ended", FileNotFoundError: "no agent has made it"}
+        why = words.get(type(problem)) or os_text(problem)
+        raise NoAgent(
+            f"no agent answers at {path}: {why}; start one, ask as its user, or give its --spool;"
+            " a run with --once or --duration, or whose output is piped, does not answer"
+        ) from problem
+    except (ValueError, RecursionError) as problem:
+        raise NoAgent(f"the answer of the agent at {path} is not JSON") from problem
+    if not isinstance(answer, dict) or "error" in answer:
+        raise NoAgent(f"the agent at {path} does not answer {question!r}: it has another version")
+    return answer

@@ -1,0 +1,89 @@
+"""Logs what happens to GPUs: a loss, a request for a recovery, an Xid error, and the end of the first two."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.base.throttled import ThrottledLogger
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.jobs.verdict.callers import NOT_FIT
+
+if TYPE_CHECKING:
+    from chipwatch.jobs.verdict.rules import Reason
+
+log = logging.getLogger(__name__)
+
+STATE: Final = "gpu.state"
+XID: Final = "gpu.xid"
+RECOVERY: Final = "gpu.recovery_action"
+DIMS: Final = {STATE: ("gpu",), RECOVERY: ("gpu",), XID: ("gpu", "xid", "action")}
+"""The dimensions of our points; a plugin may yield a point without them."""
+WELL: Final = {(STATE, 1), (RECOVERY, 0)}
+"""A GPU works, or no longer asks for a recovery."""
+
+
+def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
+    """Return which GPUs are lost or ask for a recovery, by the gauges among the points of a tick."""
+    gauges = [point for point in points if point.metric.name in {STATE, RECOVERY}]
+    if not gauges:
+        return []
+    from chipwatch.jobs.verdict.rules import Seen, reasons
+
+    return reasons(Seen(point.metric.name, point.dims, point.value) for point in gauges)
+
+
+class DeviceLog:
+    """Listens to the points of a run; logs each trouble of a GPU once an hour at most, and its end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, for the hour between repeats."""
+        self._clock = clock
+        self._loggers: dict[str, ThrottledLogger] = {}
+        self._troubles: dict[tuple[str, str], Reason] = {}
+        """GPU and text of the trouble -> troubles that go on."""
+        self._xids: dict[Dimensions, float] = {}
+
+    def take(self, points: Sequence[Datapoint], _: int) -> None:
+        """Log what is new in the points of a tick."""
+        points = [p for p in points if p.metric.name in DIMS and all(key in p.dims for key in DIMS[p.metric.name])]
+        now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
+        for (about, says), reason in now.items():
+            self._say(about, says, reason)
+        well = {(_name(point), point.metric.name) for point in points if (point.metric.name, point.value) in WELL}
+        for (about, says), reason in [*self._troubles.items()]:
+            if (about, says) not in now and reason.shown_by and (about, reason.shown_by.metric) in well:
+                del self._troubles[about, says]
+                self._logger(about).log(logging.INFO, f"over: {says}", f"no longer {says}")
+        self._troubles |= now
+        for point in points:
+            if point.metric.name == XID:
+                self._take_xid(point)
+
+    def _take_xid(self, point: Datapoint) -> None:
+        """Log an Xid error whose count rose."""
+        dims, last = point.dims, self._xids.get(point.dims, 0)
+        self._xids[dims] = point.value
+        if point.value == last:
+            return
+        from chipwatch.jobs.verdict.rules import Seen, reasons
+
+        seen = Seen(XID, dims, point.value, rose=1)
+        says = f"had Xid {dims['xid']}"
+        self._say(_name(point), says, next(iter(reasons([seen])), None), f"NVIDIA's catalogue: {dims['action']}")
+
+    def _say(self, about: str, says: str, reason: Reason | None, note: str = "") -> None:
+        """Log the trouble of a GPU, with what to do, or with `note` where nobody has to do anything."""
+        level = logging.ERROR if reason and reason.severity == NOT_FIT else logging.WARNING
+        self._logger(about).log(level, says, f"{says}. {reason.do}" if reason else f"{says} ({note})")
+
+    def _logger(self, about: str) -> ThrottledLogger:
+        if about not in self._loggers:
+            self._loggers[about] = ThrottledLogger(log, about, self._clock)
+        return self._loggers[about]
+
+
+def _name(point: Datapoint) -> str:
+    return f"gpu {point.dims['gpu']}"

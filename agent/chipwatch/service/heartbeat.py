@@ -1,0 +1,85 @@
+"""The heartbeat file, which shows that the agent runs, without a port or a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.base.redaction import without_secrets
+from chipwatch.base.system import open_locked
+from chipwatch.contract.errors import os_text
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "alive"
+"""Name of the file in the state folder."""
+SIZE: Final = 512
+"""Bytes of the file; each record overwrites the last one."""
+MAX_REASON: Final = 200
+"""Characters of the reason why the agent is not ready."""
+MAX_MISSED: Final = 3
+"""Intervals without a tick after which the clock counts as hanging."""
+MIN_TIMEOUT: Final = 3.0
+"""Seconds without a tick that are always allowed."""
+PAUSES: Final = (0.01, 0.02, 0.04)
+"""Seconds between attempts to lock the file, which a probe may hold for a moment."""
+
+
+def tick_timeout(interval: float) -> float:
+    """Return the seconds without a tick after which the clock counts as hanging."""
+    return max(MAX_MISSED * interval, MIN_TIMEOUT)
+
+
+class Heartbeat:
+    """
+    Writes the time of each tick, and whether the agent is ready, to a file that it holds locked.
+
+    Used by the clock's thread.
+    """
+
+    def __init__(self, path: Path, interval: float) -> None:
+        """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
+        self._file, self._late = open_locked(path, PAUSES), tick_timeout(interval)
+        try:
+            self._write({"at": None, "late": self._late})
+        except OSError:
+            self.close()
+            raise
+
+    def beat(self, why: str | None) -> None:
+        """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
+        with contextlib.suppress(OSError, ValueError):  # the age of the last record then shows the problem
+            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
+            self._write({"at": time.monotonic(), "late": self._late, "why": reason})
+
+    def close(self) -> None:
+        """Unlock and close the file; safe to call twice."""
+        self._file.close()
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        text = _encoded(record)
+        while len(text) >= SIZE:  # a character may take six bytes
+            record = {**record, "why": record["why"][: len(record["why"]) // 2]}
+            text = _encoded(record)
+        self._file.seek(0)
+        self._file.write(text.ljust(SIZE - 1) + b"\n")
+
+
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    return json.dumps({**record, "pid": os.getpid()}, separators=(",", ":")).encode()
+
+
+def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:
+    """Return a heartbeat in `folder`; None if the file cannot be used, which is logged at `level`."""
+    try:
+        return Heartbeat(folder / NAME, interval)
+    except OSError as problem:
+        why = "another agent holds it" if isinstance(problem, BlockingIOError) else os_text(problem)
+        log.log(level, "no heartbeat for `chipwatch status --health`: %s: %s", folder / NAME, why)
+        return None

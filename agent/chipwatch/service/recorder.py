@@ -1,0 +1,245 @@
+"""Records a run on a separate thread: the ring of the last minutes, incidents, and the file that was asked for."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from chipwatch.base.version import __version__
+from chipwatch.config.load import recorder_options
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.self_metrics import SHOWN, Incident
+from chipwatch.history.columns import NotARecording
+from chipwatch.history.event import WHY, Event
+from chipwatch.history.journal import MOST_SERIES, MOST_TABLE, STEP
+from chipwatch.history.ring import Ring
+
+if TYPE_CHECKING:
+    from chipwatch.history.record_file import RecordFile
+    from chipwatch.jobs.verdict.events import EventHistory
+
+log = logging.getLogger(__name__)
+
+AFTER: Final = 120 * 10**9
+"""Nanoseconds from an event to the end of its incident."""
+Tick = tuple[Sequence[Datapoint], int]
+TOGETHER: Final = 2.0
+"""Seconds of ticks that are written together."""
+MOST_WAITING: Final = 30
+MOST_WAITING_POINTS: Final = 600_000
+"""Such parts that wait for a slow disk, and points of theirs (80 MB); later ones are left out."""
+SEALING: Final = 2.0
+"""Seconds that the last delivery waits for the last incident."""
+ENDING: Final = 5.0
+"""Seconds to wait at the end for what is still to be written."""
+MOST_SLOW: Final = 3
+"""Slow jobs that an incident names, the last ones."""
+ASKED: Final = "asked"
+COMMAND: Final = "command"
+JOB: Final = "job"
+
+
+def open_file(config: Config, common: Callable[[], Dimensions | None], path: Path) -> RecordFile:
+    """Make the file for the whole run; raise CommandError."""
+    from chipwatch.history.record_file import RecordFile
+
+    try:
+        return RecordFile(path, partial(_header, common, time.time_ns(), config.interval))
+    except NotARecording as problem:
+        raise ConfigError(f"record: {problem}") from problem
+    except OSError as problem:
+        raise ConfigError(f"record: {path}: {os_text(problem)}; choose another place") from problem
+
+
+def _header(common: Callable[[], Dimensions | None], started: int, interval: float | None) -> Mapping[str, Any]:
+    dims = {key: value for key, value in (common() or {}).items() if not key.startswith(HIDDEN)}
+    about = {"chipwatch": 1, "version": __version__, "host": {"hostname": platform.node()} | dims}
+    return about | {"started": started, "interval": interval}
+
+
+class Recorder:
+    """Gets the points of each tick from the clock, and writes them without holding it up."""
+
+    def __init__(
+        self, config: Config, pipeline: Pipeline, common: Callable[[], Dimensions | None], state: Path | None,
+        file: RecordFile | None = None, *, history: EventHistory,
+    ) -> None:  # fmt: skip
+        """Keep a ring in the folder `state`, and write all to `file`; incidents begin with events of `history`."""
+        self._pipeline, self._history, self._file = pipeline, history, file
+        self.trouble = ""
+        """Why the file lacks a part of the run."""
+        self._started = time.time_ns()  # compared with the points' time
+        self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
+        self._ticks: list[Tick] = []
+        """Ticks of the last two seconds, which the thread gets together, since a wake-up costs as much as a tick."""
+        self._batch = int(TOGETHER / (config.interval or TOGETHER)) or 1
+        self._targets: list[Any] = []
+        self._ring: Ring | None = None
+        self._broken: Ring | None = None
+        """The ring on a disk that has failed: it stays for the next start to seal, unless this run ends well."""
+        self._open: Event | None = None
+        self._slow: dict[str, str] = {}
+        """Why each job is slow."""
+        self._late, self._short = False, ""
+        is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+        self._level = logging.WARNING if is_durable or file else logging.DEBUG
+        """Level of the message that nothing is recorded: many run without a state folder."""
+        self.incidents: list[Path] = []
+        """The incidents of this run."""
+        if file:
+            self._targets.append(file)
+        options = recorder_options(config)
+        if state and options:
+            header = partial(_header, common, self._started, config.interval)
+            self._survive(lambda: self._open_ring(Ring(state, options.keep, header)))
+        self._thread = Thread(target=self._run, name="recorder", daemon=True)
+        if self._targets:
+            pipeline.listeners.append(self.take)
+            for derivation in pipeline.derivations:
+                derivation.note = self.note_job
+            self._thread.start()
+
+    def take(self, points: Sequence[Datapoint], at: int) -> None:
+        """Take the points of a tick, which `history` has taken; called by the clock's thread."""
+        for event in self._history.events(points):
+            self._queue.put(event)
+        self._ticks.append((points, at))
+        if len(self._ticks) < self._batch:
+            return
+        ticks, self._ticks = self._ticks, []
+        parts = self._queue.qsize()
+        if parts < MOST_WAITING and parts * sum(len(points) for points, _ in ticks) < MOST_WAITING_POINTS:
+            self._queue.put(ticks)
+        elif not self._late:
+            self._late = True
+            self.trouble = self.trouble or "the disk was too slow for some readings"
+            log.warning("recorder: the disk is too slow; ticks are left out")
+
+    def happened(self, cause: str, text: str, **dims: str) -> None:
+        """Begin an incident; safe from any thread."""
+        self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
+
+    def note_job(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
+        """Record why a job is slow, or that it is not any more; incidents that end later say so, too."""
+        self._slow.pop(job, None)
+        if is_slow:
+            self._slow[job] = f"job {job}: {sentence}"
+        self.happened(WHY, f"job {job}: {sentence}", job=job)
+
+    def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
+        """Begin an incident because a person asked for it, or this job failed; the answer for the status socket."""
+        if not self._ring:
+            return {"sealed": False}
+        if job:
+            ended, _, number = code.partition(":")
+            how = f"was ended by signal {number}" if number.strip("0") else f"ended with {ended}"
+            self.happened(JOB, f"job {job} {how}", job=job)
+        else:
+            self.happened(ASKED, "somebody asked for it")
+        return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
+
+    def end(self, failure: str | None = None) -> None:
+        """Seal what is open, for the last delivery to name its file; `failure`: the sentence of a last incident."""
+        named = len(self._pipeline.incidents)
+        if self._thread.is_alive():
+            self._queue.put(self._ticks)
+            if failure:
+                self.happened(COMMAND, failure)
+            self._queue.put(None)
+            self._thread.join(SEALING)
+        at = time.time_ns()  # compared with the points' time
+        if new := self._pipeline.incidents[named:]:
+            self._pipeline.send([incident.point(at) for incident in new], at)
+
+    def close(self) -> None:
+        """Wait for what is still being written."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join(ENDING)
+            if self._thread.is_alive():
+                self.trouble = self.trouble or "the disk was too slow for the last readings"
+
+    def _open_ring(self, ring: Ring) -> None:
+        self._ring = ring
+        self._targets.append(ring)
+        if ring.left:
+            self._tell(Event(0, ring.left.stem.partition("-")[2], "the last run was killed"), ring.left)
+
+    def _run(self) -> None:
+        at = self._started
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, Event):
+                self._begin(item)
+                continue
+            for points, at in item:
+                self._write(points, at)
+        if self._open:
+            self._seal(at)
+        for target in self._targets:
+            self._survive(target.close, target)
+        if self._broken:
+            with suppress(OSError):
+                self._broken.close()
+
+    def _write(self, points: Sequence[Datapoint], at: int) -> None:
+        if self._open and at < self._open.at - STEP:  # the clock was set back: the ring drops what came before
+            self._seal(at)
+        for target in [*self._targets]:
+            more = {"is_open": self._open is not None} if target is self._ring else {}
+            self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
+            if target.is_short and not self._short:
+                self._short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
+                self.trouble = self.trouble or self._short
+                log.warning("recorder: %s: the others are left out", self._short)
+        if self._open and at >= self._open.at + AFTER:
+            self._seal(at)
+
+    def _begin(self, event: Event) -> None:
+        """Note an event; it begins an incident unless one is open, or there was one of this cause a while ago."""
+        for target in [*self._targets]:
+            self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
+        is_first = event.cause == ASKED or self._ring is None or not self._ring.has(event.cause, event.at)
+        if event.cause != WHY and self._open is None and is_first:
+            self._open = event
+
+    def _seal(self, at: int) -> None:
+        event, self._open = self._open, None
+        if event and (ring := self._ring):
+            if slow := "; ".join([*self._slow.values()][-MOST_SLOW:]):
+                event = Event(event.at, event.cause, event.text, {**event.dims, WHY: slow})
+            self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
+
+    def _tell(self, event: Event, path: Path) -> None:
+        self._pipeline.incidents.append(Incident(event.cause, path.name, time.monotonic() + SHOWN))
+        self.incidents.append(path)
+        level = logging.INFO if event.cause in (ASKED, COMMAND, JOB) else logging.WARNING
+        log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
+
+    def _survive(self, call: Callable[[], object], target: object = None) -> None:
+        """Call; where the disk fails, go on without what is written there."""
+        try:
+            call()
+        except (OSError, NotARecording) as problem:
+            self._targets = [other for other in self._targets if other is not target]
+            if target is self._ring:
+                self._broken, self._ring = self._ring, None
+            level = self._level
+            if target is self._file and target:
+                level, self.trouble = logging.ERROR, f"nothing after {time.strftime('%H:%M:%S')}: {os_text(problem)}"
+            log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
+
+    def files(self) -> Iterator[Path]:
+        """Yield the files of this run that are there."""
+        file = [self._file.path] if self._file else []
+        yield from (path for path in (*file, *self.incidents) if path.exists())

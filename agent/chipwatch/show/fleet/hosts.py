@@ -1,0 +1,167 @@
+"""Reads the names of nodes: names, ranges, files, and the lists of Slurm and Kubernetes by their own commands."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.base.redaction import one_line
+from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.host.supervised_process import OneShot, QueryFailed
+
+PORT: Final = 9465
+"""Port of the sink `prometheus`, unless a name has another one."""
+MOST: Final = 10_000
+"""Nodes in all."""
+TOO_MANY: Final = f"HOST: more than {MOST:,} nodes; name fewer"
+MAX_FILE: Final = 4 << 20
+LONGEST: Final = 80
+"""Characters of a name in a message."""
+TIMEOUT: Final = 20.0
+"""Seconds that a command of Slurm or Kubernetes may take."""
+WORD: Final = re.compile(
+    r"(?:(?P<scheme>https?|ssh)://)?"
+    r"(?P<host>(?:[A-Za-z0-9_][\w.-]*@)?(?:[A-Za-z0-9_][\w-]{0,62}(?:\.[\w-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]))"
+    r"(?::(?P<port>\d{1,5}))?(?P<path>/[!-~]*)?",
+    re.ASCII,
+)
+RANGE: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
+PART: Final = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+"""A number of a range, or its first and its last one."""
+BETWEEN_COMMAS: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
+"""A name; a comma in brackets is part of it."""
+LIST: Final = re.compile(r"[A-Za-z0-9_][\w.,=!/ ()-]*", re.ASCII)
+"""A partition, a job or a selector: never an option of a command."""
+PODS: Final = '{range .items[*]}{.status.podIP}{" "}{.spec.nodeName}{"\\n"}{end}'
+Run = Callable[[Sequence[str]], str]
+
+
+class NodeAddress(NamedTuple):
+    """A node: its name, and how it is asked."""
+
+    name: str
+    scheme: str
+    """http, https or ssh."""
+    host: str
+    port: int = 0
+    """0: the one of ssh."""
+    path: str = "/metrics"
+
+
+def addresses(words: Iterable[str], *, by_ssh: bool, run: Run | None = None) -> list[NodeAddress]:
+    """Return the nodes that `words` name, each once; names without a scheme by ssh or http. Raise ConfigError."""
+    nodes: dict[str, NodeAddress] = {}
+    each = (node for word in words for node in _nodes(word, by_ssh=by_ssh, run=run or output_of))
+    for count, node in enumerate(each):
+        if count >= MOST:
+            raise ConfigError(TOO_MANY)
+        if nodes.setdefault(node.name, node) != node:
+            name = f"{node.name} ({node.scheme}://{node.host}{node.path * (node.scheme != 'ssh')})"
+            nodes[name] = node._replace(name=name)
+    return [*nodes.values()]
+
+
+def _nodes(word: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
+    kind, _, rest = word.partition(":")
+    if kind in ("slurm", "k8s"):
+        if not LIST.fullmatch(rest):
+            raise ConfigError(f"{word}: expected {kind}:{'PARTITION or slurm:JOB' if kind == 'slurm' else 'SELECTOR'}")
+        yield from _slurm(rest, by_ssh=by_ssh, run=run) if kind == "slurm" else _pods(rest, run)
+    elif word.startswith("@"):
+        try:
+            with Path(word[1:]).open(encoding="utf-8-sig") as file:
+                text = file.read(MAX_FILE + 1)
+        except (OSError, ValueError) as problem:
+            raise ConfigError(f"{word}: cannot be read: {os_text(problem)}") from problem
+        lines = [*filter(None, (line.partition("#")[0].strip() for line in text.splitlines()))]
+        if len(text) > MAX_FILE or not lines:
+            raise ConfigError(f"{word}: {'longer than 4 MiB' if lines else 'names no node'}")
+        for line in lines:
+            if line.startswith("@"):
+                raise ConfigError(f"{word}: a list cannot name another list: {line[:LONGEST]!r}")
+            yield from _nodes(line, by_ssh=by_ssh, run=run)
+    else:
+        for part in BETWEEN_COMMAS.findall(word) or [word]:
+            for name in _expanded(part.strip()):
+                yield _address(name, by_ssh=by_ssh)
+
+
+def _address(word: str, *, by_ssh: bool) -> NodeAddress:
+    match = WORD.fullmatch(word)
+    if not match or int(match["port"] or 1) not in range(1, 65_536):
+        raise _fault(word, "expected a name, a range such as gpu[001-064], @FILE, ssh://, http:// ...")
+    scheme, host = match["scheme"] or ("ssh" if by_ssh else "http"), match["host"]
+    if scheme == "ssh" and match["path"]:
+        raise _fault(word, "ssh:// takes no path")
+    if "@" in host and scheme != "ssh":
+        raise ConfigError("HOST: a page takes no user name; use --password-file")
+    port = int(match["port"] or (0 if scheme == "ssh" else PORT))
+    path = match["path"] or "/metrics"
+    name = host if port in (0, PORT) else f"{host}:{port}"
+    return NodeAddress(name, scheme, host.strip("[]"), port, "/metrics" if path == "/" else path)
+
+
+def _expanded(word: str) -> Iterator[str]:
+    """Yield the names of a word with ranges, as Slurm writes them: rack[1-2]n[01-16,20]."""
+    texts = (_numbers(word, text) if at % 2 else [text] for at, text in enumerate(RANGE.split(word)))
+    yield from map("".join, product(*texts))
+
+
+def _numbers(word: str, text: str) -> list[str]:
+    """Return the numbers between the brackets of a word, as many digits as its first ones have."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        ends = PART.fullmatch(part)
+        if not ends or int(ends[1]) > int(ends[2] or ends[1]):
+            raise _fault(word, f"{part[:LONGEST] or 'an empty part'} is not a range; write 001-064")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last - first + len(numbers) >= MOST:
+            raise ConfigError(TOO_MANY)
+        numbers += [f"{number:0{len(ends[1])}}" for number in range(first, last + 1)]
+    return numbers
+
+
+def _fault(word: str, why: str) -> ConfigError:
+    return ConfigError(f"HOST {word[:LONGEST]!r}: {why}")
+
+
+def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
+    """Yield the nodes of a job, if `name` begins with a digit, else of a partition."""
+    command: tuple[str, ...] = ("squeue", "--noheader", "--format=%N", f"--jobs={name}")
+    if not name[0].isdigit():
+        command = ("sinfo", "--noheader", "--Node", "--format=%N", f"--partition={name}")
+    words = run(command).split()
+    if not words:
+        raise ConfigError(f"slurm:{name}: {command[0]} names no node")
+    for word in words:
+        yield from _nodes(word, by_ssh=by_ssh, run=run)
+
+
+def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:
+    """Yield the running pods that the selector takes, by the names of their nodes."""
+    words = ("--all-namespaces", "--field-selector=status.phase=Running", f"--selector={selector}")
+    lines = run(("kubectl", "get", "pods", *words, f"--output=jsonpath={PODS}")).splitlines()
+    pods = [line.split() for line in lines if len(line.split()) == 2]
+    if not pods:
+        raise ConfigError(f"k8s:{selector}: kubectl names no running pod")
+    for address, node in pods:
+        yield _address(f"[{address}]" if ":" in address else address, by_ssh=False)._replace(name=one_line(node))
+
+
+def output_of(command: Sequence[str]) -> str:
+    """Return what a command prints; raise ConfigError."""
+    shot, deadline = OneShot(TIMEOUT, TIMEOUT, exact=True), time.monotonic() + TIMEOUT + 1
+    try:
+        while (ended := shot.poll(command, time.monotonic())) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+    except QueryFailed as problem:
+        raise ConfigError(f"HOST: {problem}") from problem
+    finally:
+        shot.close()
+    if ended is None or ended.how:
+        raise ConfigError(f"HOST: {command[0]} gave no whole list{ended.how if ended else ''}")
+    return ended.data.decode(errors="replace")

@@ -1,0 +1,177 @@
+"""Reads the page of a node: by our names, or by the names of dcgm-exporter and node_exporter."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.config.naming.profiles import PLACEHOLDER, profile
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.host.exposition import SERIES_TEXT, labels_of
+from chipwatch.jobs.verdict.rules import Seen
+from chipwatch.show.fleet.node import LAST_XID, POLLED, UTILIZATION
+
+PROFILES: Final = ("dcgm", "dcgm4.6", "node")
+MAX_KEPT: Final = 128 << 20
+"""Bytes of series that are remembered, of all nodes together; most nodes have the same ones."""
+COST: Final = 600
+"""Bytes of a remembered series beside its text."""
+MAX_LINE: Final = 1 << 14
+"""Bytes of a line that is read."""
+PODS: Final = ("pod", "exported_pod", "hpc_job")
+"""Labels of dcgm-exporter with the job of a GPU."""
+TYPE: Final = b"\n# TYPE "
+"""The line before each family, in the pages of agents and exporters."""
+DCGM: Final = "DCGM_FI_DEV_"
+BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    f"{DCGM}SM_CLOCK_HERTZ": ("gpu.clock.sm", 1e-6), f"{DCGM}MEMORY_CLOCK_HERTZ": ("gpu.clock.memory", 1e-6),
+    f"{DCGM}FB_CAPACITY_BYTES": ("gpu.memory.total", 1.0), f"{DCGM}FB_FREE_BYTES": ("gpu.memory.available", 1.0),
+    f"{DCGM}FB_USED_BYTES": ("gpu.memory.used", 1.0), f"{DCGM}FB_RESERVED_BYTES": ("gpu.memory.reserved", 1.0),
+    f"{DCGM}MEMORY_UTIL_RATIO": ("gpu.memory.activity", 100.0), f"{DCGM}GPU_ENERGY_JOULES_TOTAL": ("gpu.energy", 1.0),
+}  # fmt: skip
+"""Names in base units that DCGM 4.7 added (its fields 1600 to 1648) -> our metric, the factor to our unit."""
+ANY_BASE_UNIT: Final = re.compile("|".join(BASE_UNITS).encode())
+RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
+"""A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which alone has BASE_UNITS; our name for that."""
+FRACTION: Final = re.compile(rb"%s(?:\{[^\n]*\})? +0?\.\d*[1-9]" % RATIO.encode())
+"""A share from 0 to 1: in DCGM 4.6 the values are whole percents."""
+LAST_XIDS: Final = (f"{DCGM}XID_ERRORS", f"{DCGM}XID_ERROR")
+"""Names of the code of the last Xid: before DCGM 4.6, and since."""
+
+
+class PageName(NamedTuple):
+    """The metric of a name, the factor to its unit, and the tool's labels for our dimensions."""
+
+    metric: Metric
+    factor: float
+    labels: Mapping[str, str] = {}
+    """Label -> dimension."""
+
+    def dims(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return our dimensions for the labels of a series."""
+        return {self.labels.get(key, key): value for key, value in labels.items()}
+
+
+class PageSeries(NamedTuple):
+    """A series of a page, by its text."""
+
+    metric: str
+    dims: Mapping[str, str]
+    factor: float
+    jobs: Sequence[Mapping[str, str]] = ()
+    """The job that a label of dcgm-exporter names."""
+
+
+@cache
+def names() -> dict[str, PageName]:
+    """Return the metric of each name of a page: our own, then other tools'."""
+    rows = json.loads(Path(__file__).with_name("names.json").read_bytes())
+    table = {name: PageName(Metric(row[0], Kind(row[2]), row[1], ""), row[3]) for name, row in rows.items()}
+    ours = {entry.metric.name: entry.metric for entry in table.values()}
+    for tool in PROFILES:
+        for metric, theirs in profile(tool).names.items():
+            if metric in ours and not PLACEHOLDER.search(theirs.template):
+                labels = {key: match[1] for key, text in theirs.dims.items() if (match := PLACEHOLDER.fullmatch(text))}
+                table.setdefault(theirs.template, PageName(ours[metric], 1 / theirs.factor, labels))
+    table[OF_ONE] = table[RATIO]._replace(factor=100.0)
+    for name, (metric, factor) in BASE_UNITS.items():
+        table[name] = PageName(ours[metric], factor, table[RATIO].labels)
+    last = Metric(LAST_XID, Kind.GAUGE, "1", "")
+    table |= {name: PageName(last, 1.0, table[RATIO].labels) for name in LAST_XIDS}
+    return table
+
+
+def with_unit(series: Collection[str]) -> Callable[[str], str]:
+    """Return a function that renames RATIO where the names of a page show that it is of DCGM 4.7."""
+    is_of_one = not BASE_UNITS.keys().isdisjoint(series)
+    return lambda name: OF_ONE if is_of_one and name == RATIO else name
+
+
+def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:
+    """Return our series of a name and its labels, None for one that is not wanted."""
+    entry = names().get(name)
+    if entry is None or entry.metric.name not in wanted:
+        return None
+    job = next((labels[key] for key in PODS if labels.get(key)), "")
+    return PageSeries(entry.metric.name, entry.dims(labels), entry.factor, [{"job": job}] if job else ())
+
+
+@cache
+def _families() -> re.Pattern[bytes]:
+    """Return a pattern for the lines of those families on a page of which a line of the fleet is made."""
+    wanted = (re.escape(name).encode() for name, entry in names().items() if entry.metric.name in POLLED)
+    return re.compile(rb"\n# TYPE (?:%s) [^\n]*((?:\n(?!# TYPE )[^\n]*)*)" % b"|".join(wanted))
+
+
+def _lines(body: bytes) -> list[bytes]:
+    """Return the lines of the wanted families; of a page without types all lines. What has no end was cut."""
+    body = b"\n" + body[: body.rfind(b"\n")]
+    parts = _families().findall(body) if TYPE in body else [body]
+    return [line for part in parts for line in part.split(b"\n")[1:]]
+
+
+class NodePageReader:
+    """Reads pages; shares the texts of series between nodes. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._series: dict[bytes, PageSeries | None] = {}
+        self._kept = 0
+
+    def read(self, body: bytes) -> list[Seen]:
+        """Return the readings of a page in text 0.0.4; what is malformed is left out."""
+        if RATIO.encode() in body and (ANY_BASE_UNIT.search(body) or FRACTION.search(body)):
+            body = body.replace(RATIO.encode(), OF_ONE.encode())
+        seen: list[Seen] = []
+        jobs: dict[str, Mapping[str, str]] = {}
+        for line in _lines(body):
+            if line[:1] == b"#":
+                continue
+            head, _, number = line.rpartition(b" ")
+            try:
+                series = self._series[head]
+            except KeyError:
+                series, number = self._learn(line)
+            if series is None:
+                continue
+            try:
+                value = float(number) * series.factor
+            except ValueError:
+                continue
+            if isfinite(value) or (isnan(value) and series.metric in UTILIZATION):  # a device that is there
+                seen.append(Seen(series.metric, series.dims, value))
+                if series.jobs:
+                    jobs.update({job["job"]: job for job in series.jobs})
+        return [*seen, *(Seen("job.gpus", job, 1.0) for job in jobs.values())]
+
+    def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:
+        """Return the series of a line with a new text, and its value; a time after it is left out."""
+        if len(line) > MAX_LINE:
+            return None, b""
+        if self._kept > MAX_KEPT:
+            self._series, self._kept = {}, 0
+        head, text = line.rpartition(b" ")[0], line.decode(errors="replace")
+        match = SERIES_TEXT.match(text)
+        if not match or not (words := text[match.end() :].split()):
+            return None, b""
+        try:
+            series = series_of(*labels_of(match[1], match[2] or ""))
+        except ValueError:
+            return None, b""
+        if len(words) == 1 and head:
+            self._series[head] = series
+            self._kept += len(head) + COST
+        return series, words[0].encode()
+
+
+def points_of(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
+    """Yield points with the names of a page under our names; others are left out."""
+    unit = with_unit({point.metric.name for point in points})
+    for point in points:
+        if entry := names().get(unit(point.metric.name)):
+            dims = Dimensions(entry.dims(point.dims))
+            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=dims)

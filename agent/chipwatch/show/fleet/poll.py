@@ -1,0 +1,328 @@
+"""Asks many nodes at once on one thread: pages over kept connections, agents by ssh; a bad node costs its line only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from chipwatch.base.redaction import one_line
+from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.host.supervised_process import SupervisedProcess
+from chipwatch.net.address import is_loopback
+from chipwatch.net.faults import MAX_SECRET, is_printable
+from chipwatch.show.fleet.hosts import NodeAddress
+from chipwatch.show.fleet.link import NOT_HTTP, BadAnswer, PageLink
+from chipwatch.show.fleet.node import WAITING, FleetNode, believed, summarise
+from chipwatch.show.fleet.page import NodePageReader
+
+TIMEOUT: Final = 3.0
+"""Seconds for a connection and a whole answer."""
+MAX_LINES: Final = 50_000
+"""Lines of a page: more take so long that other nodes wait."""
+SLOTS: Final = 20
+"""Moments of an interval at which nodes are asked: several together cost less than one after another."""
+AT_ONCE, RETRIES_AT_ONCE = 128, 32
+"""Requests at once to nodes that answer, and to those that did not: these must not delay the others."""
+MAX_KEPT: Final = 600
+"""Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
+MAX_PAUSE: Final = 30.0
+"""Longest time (s) until a node that does not answer is asked again."""
+MAX_THREADS: Final = 256
+"""Threads of the process; one whose name server does not answer waits for minutes."""
+STARTS: Final = 16
+"""Programs of ssh that may be connecting at once."""
+SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
+
+
+class Access(NamedTuple):
+    """The access to nodes: secrets, certificates, and the program at the other end of ssh."""
+
+    token_file: Path | None = None
+    """A bearer token."""
+    password_file: Path | None = None
+    """USER:PASSWORD."""
+    ca_file: Path | None = None
+    remote: str = "chipwatch"
+
+    def headers(self, host: str, *, secure: bool) -> dict[str, str]:
+        """Return the header with the secret, if there is one; raise ConfigError, also for one that goes unencrypted."""
+        file = self.token_file or self.password_file
+        if file is None:
+            return {}
+        if not (secure or is_loopback(host)):
+            raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")
+        try:
+            with file.open(encoding="utf-8") as opened:
+                secret = opened.read(MAX_SECRET).strip()
+        except (OSError, ValueError) as problem:
+            raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
+        if not secret or not is_printable(secret):
+            raise ConfigError(f"{file}: expected one line of ASCII characters")
+        text = f"Bearer {secret}" if self.token_file else f"Basic {b64encode(secret.encode()).decode()}"
+        return {"Authorization": text}
+
+
+class DaemonThreads(Executor):
+    """Starts a thread for each call, which does not keep the process from its end, as one of asyncio would."""
+
+    def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        if threading.active_count() > MAX_THREADS:
+            raise OSError("too many names wait for a name server")
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **options))
+                except OSError as problem:
+                    future.set_exception(problem)
+
+        threading.Thread(target=call, name="names", daemon=True).start()
+        return future
+
+
+class FollowedNode:
+    """A node, its last line, and what the next one needs."""
+
+    def __init__(self, address: NodeAddress) -> None:
+        self.address, self.line = address, FleetNode(address.name, verdict=WAITING)
+        self.failures = 0
+        self.asked = False
+        self.page = 0
+        """Hash of the last page."""
+        self.link: PageLink | None = None
+        self.places: Sequence[str] = ()
+        """The addresses of its name, once known."""
+
+    def fail(self, why: str) -> None:
+        """Note a failure; nothing of the line stays but the jobs."""
+        self.failures += 1
+        self.page = 0
+        line = self.line
+        self.line = FleetNode(line.node, one_line(why, 200), line.seen, jobs=line.jobs, users=line.users)
+        self.asked = True
+
+    def take(self, line: FleetNode) -> None:
+        """Take a new line."""
+        self.failures, self.line, self.asked = 0, line, True
+
+
+class Poller:
+    """Asks all nodes each `interval` seconds, on a daemon thread; calls `wake` about once an interval."""
+
+    def __init__(
+        self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None]
+    ) -> None:
+        self.access, self.interval, self._wake, self.trouble = access, interval, wake, ""
+        self._nodes = [FollowedNode(address) for address in addresses]
+        self._reader = NodePageReader()
+        self._context: ssl.SSLContext | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fleet", daemon=True)
+
+    def start(self) -> None:
+        """Start asking; raise ConfigError."""
+        pages = [node.address for node in self._nodes if node.address.scheme != "ssh"]
+        for address in pages:
+            self.access.headers(address.host, secure=address.scheme == "https")
+        if any(address.scheme == "https" for address in pages):
+            try:
+                self._context = ssl.create_default_context(cafile=self.access.ca_file)
+            except OSError as problem:
+                raise ConfigError(f"--ca-file {self.access.ca_file}: {os_text(problem)}") from problem
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking, and end the programs of ssh."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * TIMEOUT)
+
+    def lines(self) -> list[FleetNode]:
+        """Return the last line of each node."""
+        return [node.line for node in self._nodes]
+
+    def address(self, name: str) -> NodeAddress:
+        """Return how the node of this name is asked."""
+        return next(node.address for node in self._nodes if node.address.name == name)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once each node has answered or failed."""
+        return all(node.asked for node in self._nodes)
+
+    async def _run(self) -> None:
+        self._good, self._bad = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(RETRIES_AT_ONCE)
+        by_ssh = [node for node in self._nodes if node.address.scheme == "ssh"]
+        due, was_complete = 0.0, False
+        async with asyncio.TaskGroup() as group:  # a bug in a task ends the thread, which the screen shows
+            tasks = [group.create_task(self._follow(node)) for node in self._nodes if node.address.scheme != "ssh"]
+            tasks += [group.create_task(self._follow_by_ssh(by_ssh))] if by_ssh else []
+            while not self._stop.is_set():
+                if time.monotonic() >= due or was_complete != self.is_complete:
+                    due, was_complete = time.monotonic() + self.interval, self.is_complete
+                    self._wake()
+                await asyncio.sleep(0.1)
+            for task in tasks:
+                task.cancel()
+        for node in self._nodes:
+            _close(node)
+        await asyncio.sleep(0)  # closes them
+
+    # -- pages
+
+    async def _follow(self, node: FollowedNode) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() - self.interval * random.random()  # noqa: S311  # spreads the requests over the interval
+        slot = self.interval / SLOTS
+        while True:
+            async with self._bad if node.failures else self._good:
+                try:
+                    async with asyncio.timeout(TIMEOUT):
+                        body = await self._ask(node)
+                    self._take(node, body)
+                except TimeoutError:
+                    self._lose(node, f"no complete answer in {TIMEOUT:g} s")
+                except (OSError, ConfigError) as problem:
+                    self._lose(node, os_text(problem))
+                except BadAnswer as problem:
+                    self._lose(node, str(problem))
+                except ValueError:
+                    self._lose(node, NOT_HTTP)
+            if len(self._nodes) > MAX_KEPT:
+                _close(node)
+            pause = min(self.interval * 2 ** min(node.failures, 6), max(MAX_PAUSE, self.interval))
+            due = round(max(due + pause, loop.time()) / slot) * slot
+            await asyncio.sleep(due - loop.time())
+
+    def _take(self, node: FollowedNode, body: bytes) -> None:
+        now, page = time.time_ns() / 1e9, hash(body)
+        if page == node.page:
+            node.take(msgspec.structs.replace(node.line, seen=now))
+            return
+        if len(body) > MAX_LINES and body.count(b"\n") > MAX_LINES:
+            raise BadAnswer(f"its page has more than {MAX_LINES:,} lines")
+        seen = self._reader.read(body)
+        if not seen:
+            raise BadAnswer("its page has no metrics that are known here")
+        node.page = page
+        node.take(summarise(node.address.name, seen, now))
+
+    @staticmethod
+    def _lose(node: FollowedNode, why: str) -> None:
+        _close(node)
+        node.places = ()
+        node.fail(why)
+
+    async def _ask(self, node: FollowedNode) -> bytes:
+        """Return the page of a node; raise OSError, TimeoutError, BadAnswer or ConfigError."""
+        _, scheme, host, port, path = node.address
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        secrets = self.access.headers(host, secure=scheme == "https")
+        lines = (f"GET {path} HTTP/1.1", f"Host: {place}", "Accept: text/plain;version=0.0.4", "User-Agent: chipwatch")
+        request = "\r\n".join((*lines, *(f"{key}: {text}" for key, text in secrets.items()), "", "")).encode()
+        if node.link and node.link.is_open:
+            try:
+                return await node.link.ask(request)
+            except ConnectionError:  # the other side has closed a kept connection
+                _close(node)
+        node.link = await self._connect(node)
+        return await node.link.ask(request)
+
+    async def _connect(self, node: FollowedNode) -> PageLink:
+        loop, address = asyncio.get_running_loop(), node.address
+        context, name = (self._context, address.host) if address.scheme == "https" else (None, None)
+        look = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        if not node.places:
+            node.places = [str(row[4][0]) for row in await loop.run_in_executor(DaemonThreads(), look)]
+        problem: OSError = OSError("no address")
+        for place in node.places:
+            try:
+                _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
+            except ssl.SSLCertVerificationError as fault:
+                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # which has another name
+                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
+            except OSError as fault:  # whose text is asyncio's own
+                problem = OSError(fault.errno, os.strerror(fault.errno)) if fault.errno else fault
+            else:
+                return link
+        raise problem
+
+    # -- ssh
+
+    async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
+        words, timeout = f"top --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
+        commands = {node: ssh_command(node.address, self.access, words) for node in nodes}
+        programs = {node: SupervisedProcess(command, timeout=timeout, name="ssh", exact=True)
+                    for node, command in commands.items()}  # fmt: skip
+        waiting = [*programs]
+        try:
+            while True:
+                connecting = sum(not node.asked for node in programs if node not in waiting)
+                for node in [waiting.pop(0) for _ in range(min(len(waiting), STARTS - connecting))]:
+                    try:
+                        programs[node].start(time.monotonic())
+                    except OSError as problem:
+                        node.fail(f"ssh cannot be started: {problem.strerror}")
+                for node, program in programs.items():
+                    if node not in waiting:
+                        self._read(node, program)
+                        await asyncio.sleep(0)
+                await asyncio.sleep(min(0.5, self.interval))
+        finally:
+            for program in programs.values():
+                program.close()
+
+    @staticmethod
+    def _read(node: FollowedNode, program: SupervisedProcess) -> None:
+        texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # else words of a login
+        for text in texts[-1:]:
+            try:
+                (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
+            except (msgspec.DecodeError, LookupError, ValueError):
+                node.fail("its chipwatch has another version")
+                continue
+            line = believed(line, node.address.name)
+            line.seen = time.time_ns() / 1e9
+            if line.error:
+                node.fail(line.error)
+            else:
+                node.take(line)
+        for why in program.problems():
+            node.fail(why)
+
+
+def ssh_command(address: NodeAddress, access: Access, words: str, *options: str) -> list[str]:
+    """Return the command that runs the agent's program with these words on a node."""
+    port = ["-p", str(address.port)] if address.port else []
+    return [*SSH, *options, *port, "--", address.host, f"{quote(access.remote)} {words}"]
+
+
+def _close(node: FollowedNode) -> None:
+    link, node.link = node.link, None
+    if link:
+        link.close()
+
+
+def complete(source: Any, timeout: float) -> list[FleetNode]:
+    """Return the lines of all nodes once each has answered or failed, or after `timeout` seconds, worst first."""
+    deadline = time.monotonic() + timeout
+    while not source.is_complete and time.monotonic() < deadline:
+        time.sleep(0.02)
+    lines: list[FleetNode] = source.lines()
+    lines = [FleetNode(line.node, "no answer yet") if line.verdict == WAITING else line for line in lines]
+    return sorted(lines, key=lambda node: node.place)

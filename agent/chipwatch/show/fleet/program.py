@@ -1,0 +1,202 @@
+"""The full screen of a fleet: the loop of `chipwatch top` with other lines; Enter opens a node."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any, Final
+
+from chipwatch.base.redaction import one_line
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable, os_text
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
+from chipwatch.host.supervised_process import exit_text
+from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.show.fleet.hosts import NodeAddress
+from chipwatch.show.fleet.link import MAX_BODY
+from chipwatch.show.fleet.node import FleetNode
+from chipwatch.show.fleet.page import names, points_of, with_unit
+from chipwatch.show.fleet.poll import TIMEOUT, Access, Poller, ssh_command
+from chipwatch.show.fleet.screen import chosen, compose
+from chipwatch.show.fleet.store import NODE_LABELS, PromClient, PromStore
+from chipwatch.show.top.draw import Line
+from chipwatch.show.top.live import Frame, Live, Source
+from chipwatch.show.top.program import Top, TopOptions, show
+from chipwatch.show.top.screen import Look
+from chipwatch.show.top.terminal import Terminal, refused
+from chipwatch.show.top.view import Row, View
+
+MAX_SERIES: Final = 100_000
+
+
+@dataclass
+class FleetView(View):
+    """The choices on the screen of a fleet."""
+
+    opened: Row | None = None
+    """The node that Enter opens."""
+
+    def _act(self, key: str) -> None:
+        if key == "enter" and self.selected:
+            self.opened = self.selected
+            self.orders.append("quit")
+        elif key == "enter":
+            self._move(1)
+            self.message = "Enter opens the chosen node" if self.selected else "there is no node to open"
+
+
+class FleetSource(Source):
+    """The origin of the lines; it is started before the screen is, and goes on while a node is open."""
+
+    def __init__(self, asked: Poller | PromStore, interval: float) -> None:
+        self.asked, self._interval = asked, interval
+
+    def mode(self) -> str:
+        """Return the interval."""
+        return f"every {self._interval:g} s"
+
+
+class FleetTop(Top):
+    """The content of the screen."""
+
+    view: FleetView
+
+    def __init__(self, given: SimpleNamespace, options: TopOptions, env: Mapping[str, str]) -> None:
+        super().__init__("fleet", options, env)
+        self.view, self._given = FleetView(), given
+        self._nodes: list[FleetNode] = []
+
+    def take(self, source: Any) -> None:
+        """Take the last lines unless paused."""
+        self.view.orders = [order for order in self.view.orders if order == "quit"]
+        if self.view.paused:
+            return
+        self._troubles = tuple(filter(None, (source.asked.trouble,)))
+        nodes = [node for node in source.asked.lines() if chosen(node, self._given)]
+        self._nodes = sorted(nodes, key=lambda node: node.place)
+
+    def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
+        """Return the screen."""
+        return compose(self._nodes, Look(self.view, *size), mode, (*self.bugs, *self._troubles))
+
+
+class NodeFrames(Live):
+    """Reads one node, by its page or from a store, on a daemon thread."""
+
+    def __init__(self, read: Callable[[], Iterable[Datapoint]], interval: float, wake: Callable[[], None]) -> None:
+        super().__init__(Config(), interval, wake)
+        self._read = read
+
+    def start(self) -> None:
+        threading.Thread(target=self._follow, name="node", daemon=True).start()
+
+    def mode(self) -> str:
+        return f"{super().mode()}, q: back to the fleet"
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            at, points = time.time_ns(), list[Datapoint]()
+            trouble: tuple[str, ...] = ()
+            try:
+                read = list(self._read())
+                trouble = () if read else ("no metrics that are known here",)
+                points = self._window.add(read, at)
+            except (CommandError, Refused, Retryable) as problem:
+                trouble = (one_line(str(problem)),)
+            self.frames.put(Frame(at, points, troubles=trouble))
+            self._wake()
+            self._stop.wait(self._interval)
+
+
+def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datapoint]]:
+    """Return a function that reads the page of a node as points under our names."""
+    _, scheme, host, port, path = address
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
+    client = HttpClient(url, timeout=TIMEOUT, max_bytes=MAX_BODY, tls=tls, direct=True)
+    reader = ExpositionReader(MAX_SERIES, lambda labels: labels)
+
+    def read() -> Iterable[Datapoint]:
+        headers = {"Accept": "text/plain;version=0.0.4", **access.headers(host, secure=scheme == "https")}
+        answer = client.request("GET", "", None, headers)
+        if answer.status != HTTPStatus.OK:
+            raise Retryable(f"status {answer.status}")
+        points, _ = reader.read(ScrapeResponse(answer.body, openmetrics=False, whole=True), time.time_ns())
+        return points_of(points)
+
+    return read
+
+
+def open_by_ssh(command: list[str]) -> None:
+    """Run ssh on this terminal; keep what it prints until a key if it fails, since the screen hides it."""
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(command[0], command, os.environ), 0)[1])
+    except OSError as problem:
+        how = f"cannot be started: {os_text(problem)}"
+    else:
+        how = exit_text(code) if code else ""
+    if how:
+        sys.stderr.write(f"chipwatch: ssh {how}; press Enter to go back to the fleet ")
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            sys.stdin.readline()
+
+
+def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint]]:
+    """Return a function that asks a store for all series of a node as points under our names."""
+    text = re.escape(node).replace("\\", "\\\\").replace('"', '\\"')
+    ways = (f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
+    query = " or ".join(ways)
+
+    def read() -> Iterable[Datapoint]:
+        at = time.time_ns()
+        samples = client.ask(query)
+        unit = with_unit({labels.get("__name__", "") for labels, _ in samples})
+        for labels, value in samples:
+            if entry := names().get(unit(labels.get("__name__", ""))):
+                start = at if entry.metric.kind is Kind.COUNTER else None
+                yield Datapoint(entry.metric, value * entry.factor, Dimensions(entry.dims(labels)), at, start)
+
+    return read
+
+
+def run(
+    make: Callable[[Callable[[], None]], Poller | PromStore],
+    options: TopOptions,
+    given: SimpleNamespace,
+    env: Mapping[str, str],
+) -> int:
+    """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
+    if why := refused(env):
+        raise ConfigError(f"top: {why}; `chipwatch top --once` prints the nodes once")
+    terminal = Terminal()
+    asked = make(terminal.wake)
+    asked.start()
+    fleet, source, code = FleetTop(given, options, env), FleetSource(asked, asked.interval), 0
+    try:
+        while not code:
+            code = show(source, terminal, fleet, env)
+            if code or fleet.view.opened is None:
+                break
+            (name,), fleet.view.opened, fleet.view.orders = fleet.view.opened, None, []
+            if isinstance(asked, PromStore):
+                read = samples_of(PromClient(asked.url, asked.access), name)
+            elif (address := asked.address(name)).scheme == "ssh":
+                open_by_ssh(ssh_command(address, asked.access, "top", "-t"))
+                continue
+            else:
+                read = page_of(address, asked.access)
+            frames = NodeFrames(read, min(asked.interval, 5.0), terminal.wake)
+            code = show(frames, terminal, Top(name, options, env), env)
+    finally:
+        asked.close()
+    return code

@@ -1,0 +1,360 @@
+"""Asks a store with Prometheus' API for the fleet and its jobs, by PromQL over the names that agents send."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from math import inf, isfinite
+from typing import Final, Literal, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from chipwatch.base.redaction import one_line
+from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
+from chipwatch.history.job_records import JobRecord
+from chipwatch.jobs.verdict.rules import RULES, Seen
+from chipwatch.net.faults import url_fault
+from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.show.fleet.node import (
+    COUNT,
+    CPU,
+    GPU_TIME,
+    GPUS,
+    LAST_XID,
+    LIMITS,
+    LONGEST,
+    LOST,
+    OLDEST,
+    POWER,
+    STATE,
+    UTILIZATION,
+    FleetNode,
+    summarise,
+)
+from chipwatch.show.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
+from chipwatch.show.fleet.poll import Access
+
+TIMEOUT: Final = 20.0
+MAX_BYTES: Final = 64 << 20
+"""Bytes of an answer: 10,000 nodes have 80,000 series of a figure, of 500 bytes each."""
+MAX_ROWS: Final = 400_000
+"""Series in the answers to one round of questions; each takes 0.7 kB."""
+MAX_LABELS: Final = 12
+"""Labels of each of so many series, on average."""
+NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "instance")
+"""Labels with the name of a node, the best one first."""
+BY: Final = ", ".join(NODE_LABELS)
+MAX_NAME: Final = 253
+"""Characters of a name of DNS (RFC 1035)."""
+LATEST: Final = 1e11
+"""Seconds since the epoch: the year 5138."""
+RULE: Final = "chipwatch_rule"
+"""Label that a query adds: the name of the metric, which functions drop; or OF_ONE for a RATIO from 0 to 1."""
+FORGOTTEN: Final = "1h"
+"""Time for which a node that sends no more is shown as silent."""
+AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
+"""https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
+OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
+
+
+class Sample(NamedTuple):
+    """A series of an instant vector, and its value."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class StoreRow(msgspec.Struct):
+    """A series in an answer: its value at a time, as a text."""
+
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class StoreVector(msgspec.Struct):
+    """The series of an answer."""
+
+    result: list[StoreRow]
+
+
+class StoreAnswer(msgspec.Struct):
+    """An answer to an instant query."""
+
+    status: Literal["success"]
+    data: StoreVector
+    warnings: list[str] = []
+
+
+class StoreFault(CommandError):
+    """The store does not answer, or refuses the query."""
+
+
+class PromClient:
+    """Sends queries to a store; used by one thread."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        """Take the address before /api/v1; raise ConfigError."""
+        if fault := url_fault(url):
+            raise ConfigError(f"--prometheus: {fault}")
+        self._url, self._access, parts = url.rstrip("/"), access, urlsplit(url)
+        self._host, self._secure = parts.hostname or "", parts.scheme == "https"
+        self._amazon = AMAZON.fullmatch(self._host)
+        access.headers(self._host, secure=self._secure)
+        tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
+        self.warning = ""
+        """A warning of the store about an answer, such as a part that is missing."""
+        self._client = HttpClient(self._url, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
+
+    def ask(self, query: str, most: int = MAX_ROWS) -> list[Sample]:
+        """Return the finite samples of an instant query; raise StoreFault, also for more than `most` series."""
+        body, path = urlencode({"query": query}).encode(), "/api/v1/query"
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        headers |= self._access.headers(self._host, secure=self._secure)
+        if self._amazon and "Authorization" not in headers:
+            headers = signed(f"{self._url}{path}", body, headers, self._amazon[1])
+        try:
+            answer = self._client.request("POST", path, body, headers)
+        except (Refused, Retryable) as problem:
+            raise StoreFault(f"{self._host}: {problem}") from problem
+        if answer.status != 200:
+            words = answer.says(answer.body.decode(errors="replace"))
+            raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
+        if answer.body.count(b"{") > 2 * most + 9 or answer.body.count(b",") > MAX_LABELS * most + 9:
+            raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, or too many labels")
+        try:
+            decoded = msgspec.json.decode(answer.body, type=StoreAnswer)
+            samples = [Sample(row.metric, float(row.value[1])) for row in decoded.data.result]
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+            raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
+        if texts := [text for text in decoded.warnings if not text.startswith("PromQL info")]:
+            self.warning = f"{self._host} warns: {one_line(texts[0], 200)}"
+        return [sample for sample in samples if isfinite(sample.value)]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> dict[str, str]:
+    """Return `headers` with a signature of AWS for Amazon Managed Service for Prometheus; raise StoreFault."""
+    try:
+        from botocore.auth import SigV4Auth  # noqa: TID251
+        from botocore.awsrequest import AWSRequest  # noqa: TID251
+        from botocore.exceptions import BotoCoreError  # noqa: TID251
+        from botocore.session import Session  # noqa: TID251
+    except ImportError as problem:
+        raise StoreFault("Amazon's store needs botocore: install chipwatch[cloudwatch]") from problem
+    try:
+        credentials = Session().get_credentials()
+        if credentials is None:
+            raise StoreFault("no credentials of AWS: set AWS_PROFILE, or run on a machine with a role")
+        request = AWSRequest("POST", url, dict(headers), body)
+        SigV4Auth(credentials.get_frozen_credentials(), "aps", region).add_auth(request)
+    except BotoCoreError as problem:
+        raise StoreFault(f"credentials of AWS: {problem}") from problem
+    return dict(request.headers.items())
+
+
+@cache
+def own_names() -> dict[str, tuple[str, float]]:
+    """Return the name that agents send, and the factor to our unit, of each metric."""
+    return {entry.metric.name: (name, entry.factor) for name, entry in reversed(names().items())}
+
+
+def name_of(metric: str) -> str:
+    """Return our name of a metric in a store."""
+    return own_names()[metric][0]
+
+
+def _either(metrics: Iterable[str]) -> str:
+    wanted = {*metrics}
+    return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted and name != OF_ONE)
+
+
+def _of_one() -> str:
+    """Return the query for RATIO of the nodes that have another name of DCGM 4.7, with the label that says so."""
+    new = " or ".join(f"count by ({BY}) ({name})" for name in BASE_UNITS)
+    return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
+
+
+def _once(metric: str, span: str, word: str) -> str:
+    """Return a query for a counter's rise by `word`; of a node scraped by several targets it takes each series once."""
+    by, series = ", ".join(filter(None, (BY, word))), name_of(metric)
+    ways = ("exported_job", '{exported_job!=""}'), ("job", '{exported_job=""}')  # else `job` is the target's
+    return " or ".join(
+        f"max by ({', '.join((by, label, *OF_JOB[2:]))}) (increase({series}{which}[{span}]))" for label, which in ways
+    )
+
+
+def _wrong() -> str:
+    """Return the query for the series on which a rule of the verdict may apply: gauges now, counters in an hour."""
+    terms, units = [], own_names()
+    for metric in dict.fromkeys(rule.metric for rule in RULES if rule.metric in units):
+        name, factor = units[metric]
+        low, high = LIMITS.get(metric, (-inf, 0.0))
+        series = name if metric in LIMITS else f"increase({name}[1h])"
+        bounds = [f"{series} < {low / factor:g}"] * (low > -inf) + [f"{series} > {high / factor:g}"] * (high < inf)
+        terms += [f'label_replace({bound}, "{RULE}", "{metric}", "", "")' for bound in bounds]
+    return " or ".join(terms)
+
+
+class PromStore:
+    """Asks a store each `interval` seconds on a daemon thread; calls `wake` after each answer."""
+
+    def __init__(self, url: str, access: Access, interval: float, wake: Callable[[], None]) -> None:
+        """Take its address; raise ConfigError."""
+        self._client, self.interval, self._wake = PromClient(url, access), interval, wake
+        self.url, self.access = url, access
+        self._lines: dict[str, FleetNode] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self.trouble = f"{urlsplit(url).hostname}: no answer yet"
+        self.is_complete = False
+        used = _either([*UTILIZATION, CPU])
+        self._queries = {
+            "": f"{_of_one()} or {_either(UTILIZATION)}", "power": _either(POWER),
+            "state": _either([STATE, LAST_XID]), "gpus": _either([GPUS]), "count": _either([COUNT]),
+            "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
+            CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
+            "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
+                                 for name in [*used.split(" or "), "node_load1"]),
+        }  # fmt: skip
+
+    def start(self) -> None:
+        """Start asking."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking; an answer that is under way is left behind."""
+        self._stop.set()
+        self._thread.join(0.5)
+
+    def lines(self) -> list[FleetNode]:
+        """Return the last line of each node."""
+        return [*self._lines.values()]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                self._client.warning = ""
+                self._lines = {node.node: node for node in self._nodes(time.time_ns() / 1e9)}
+                self.trouble = self._client.warning
+            except (StoreFault, ConfigError) as problem:
+                self.trouble = str(problem)
+            self.is_complete = True
+            self._wake()
+            self._stop.wait(max(0.5, self.interval - (time.monotonic() - started)))
+        self._client.close()
+
+    def _nodes(self, at: float) -> Iterator[FleetNode]:
+        answers, left = dict[str, list[Sample]](), MAX_ROWS
+        for key, query in self._queries.items():
+            answers[key] = self._client.ask(query, left)
+            left -= len(answers[key])
+        aliases = _aliases(sample.labels for samples in answers.values() for sample in samples)
+        seen: dict[str, list[Seen]] = defaultdict(list)
+        agents: dict[str, set[str]] = defaultdict(set)
+        for key, samples in answers.items():
+            for labels, value in samples:
+                node = aliases.get(host_of(labels), "") or node_of(labels)
+                if key == "delivery":  # which agents alone have
+                    agents[node].add(labels.get("instance", ""))
+                if key == "nodes":
+                    seen.setdefault(node, [])
+                else:
+                    seen[node] += _readings(key, labels, value)
+        for node, readings in seen.items():
+            line = summarise(node, readings, at)
+            if not readings:
+                last = self._lines.get(node)
+                line = FleetNode(node, "no samples any more", last.seen if last else 0.0)
+            if len(senders := sorted(agents[node])) > 1:
+                text = f"figures of {len(senders)} agents: {one_line(', '.join(senders), LONGEST)}"
+                line.reason = f"{line.reason}; {text}" if line.reason else text
+            yield line
+
+
+def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the best name of each host of an instance, unless it is a gateway: several nodes send from it."""
+    words: dict[str, dict[str, str]] = defaultdict(dict)
+    gateways = set()
+    for labels in series:
+        host = host_of(labels)
+        for key in NODE_LABELS[:-1]:
+            if host and labels.get(key) and words[host].setdefault(key, labels[key]) != labels[key]:
+                gateways.add(host)
+    return {host: node_of(by_label) for host, by_label in words.items() if host not in gateways}
+
+
+def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[Seen]:
+    """Yield the readings that a sample of a query holds."""
+    if key == CPU:
+        yield Seen(CPU, {}, 100 * value)
+    elif key == "wrong":
+        metric = labels.get(RULE, "")
+        if entry := own_names().get(metric):
+            yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
+    elif key == "gpus":
+        yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
+    elif (name := labels.get(RULE) or labels.get("__name__", "")) and (series := series_of(name, labels)):
+        yield Seen(series.metric, series.dims, value * series.factor)
+        yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
+
+
+def host_of(labels: Mapping[str, str]) -> str:
+    """Return the instance without its port."""
+    host, _, port = labels.get("instance", "").rpartition(":")
+    return host if host and port.isdecimal() else labels.get("instance", "")
+
+
+def node_of(labels: Mapping[str, str]) -> str:
+    """Return the name of the node that sent a series, on one line."""
+    name = next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels)
+    return _plain(name[: 2 * MAX_NAME])
+
+
+@lru_cache(20_000)
+def _plain(name: str) -> str:
+    return one_line(name, MAX_NAME) or "-"
+
+
+def job_of(labels: Mapping[str, str]) -> str:
+    """Return our label `job`, which Prometheus renames where the target has one."""
+    return labels.get("exported_job") or labels.get("job", "")
+
+
+def jobs(client: PromClient, window: float) -> list[JobRecord]:
+    """Return the jobs that held an accelerator in the last `window` seconds; raise StoreFault."""
+    span, by = f"{max(60, round(window))}s", ", ".join(OF_JOB)
+    held_since = f"(timestamp({name_of(GPUS)})[{span}:1m]) or timestamp({name_of(GPUS)})"  # also in its first minute
+    records: dict[tuple[str, ...], JobRecord] = {}
+    for field, query in {
+        "since": f"min by ({by}) (min_over_time{held_since})",
+        "until": f"max by ({by}) (max_over_time{held_since})",
+        "state": f"sum by ({by}, state) ({_once(GPU_TIME, span, 'state')})",
+        "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', span, 'cause')})",
+        "memory_max": f"max by ({by}) (max_over_time({name_of('job.gpu.memory.max')}[{span}]))",
+        "energy": f"sum by ({by}) ({_once('job.energy', span, '')})",
+        "cost": f"sum by ({by}) ({_once('job.cost', span, '')})",
+    }.items():
+        for labels, value in client.ask(query):
+            space = labels.get("exported_namespace") or labels.get("namespace", "")
+            key = job_of(labels), space, labels.get("user", ""), labels.get("partition", "")
+            record = records.get(key)
+            if record is None:
+                job, namespace, user, partition = (one_line(word, 200) for word in key)
+                record = JobRecord(job, "", namespace, user, partition)
+                records[key] = record
+            if field in ("state", "cause"):
+                (record.seconds if field == "state" else record.idle)[one_line(labels.get(field, ""), LONGEST)] = value
+            elif field in ("since", "until") and not 0 < value < LATEST:
+                raise StoreFault(f"a job was seen at {value:g} s since 1970, which cannot be true")
+            else:
+                setattr(record, field, value)
+    return sorted((record for record in records.values() if record.since), key=lambda item: (item.since, item.job))

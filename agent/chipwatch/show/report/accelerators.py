@@ -1,0 +1,284 @@
+"""Sums over the readings of each accelerator in a run, for the summary of a wrapped command."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean
+from typing import Final
+
+from chipwatch.base.redaction import one_line
+from chipwatch.base.table import TableColumn, table
+from chipwatch.base.text import duration
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.facts import DeviceFacts
+from chipwatch.show.report import amounts
+from chipwatch.show.report.devices import FAMILIES, FIGURES, TABLES, Key, key_of, label, order
+
+UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
+ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
+ROLES: Final[Mapping[str, str]] = {
+    metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]
+} | TABLES["roles"]
+"""Metric -> its role in the summary."""
+LITTLE_TO_DO: Final = "low_utilization"
+"""Reason for low clocks that is not a throttle."""
+ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
+"""Cause of idle time -> what it means and what to do."""
+WORTH: Final = 0.1
+"""Share of a run from which idle time by one cause is worth a line."""
+LEAST: Final = 0.5
+"""Percent of a run from which a cause is listed."""
+FIRST_COLUMN: Final = 8
+LONGEST: Final = 40
+"""Characters of the number and model of an accelerator."""
+
+
+class Utilization:
+    """Mean and percentiles of shares of time, each with a weight, in the same memory for minutes and for weeks."""
+
+    def __init__(self) -> None:
+        self._percents = [0.0] * 101  # the weight of 0 %, 1 %, ... 100 %, rounded
+        self._sum = 0.0
+
+    def take(self, percent: float, weight: float = 1.0) -> None:
+        """Add a share (%)."""
+        percent = min(100.0, max(0.0, percent))
+        self._percents[round(percent)] += weight
+        self._sum += percent * weight
+
+    @property
+    def mean(self) -> float | None:
+        """Mean (%)."""
+        weights = sum(self._percents)
+        return self._sum / weights if weights else None
+
+    def percentile(self, share: float) -> int | None:
+        """Return the percentile for `share` (0 to 1), a whole percent; None without a reading."""
+        rank = share * sum(self._percents)
+        return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
+
+
+class DeviceUsage:
+    """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.slices = 1.0
+        """Share (0 to 1) of the device's compute that this part has; times by cause are weighted by it."""
+        self.is_used = self.has_others = False
+        """True once a process of the command was listed on it, and once another one was."""
+        self.may_be_used = True
+        """False if each list of processes says that it worked for others only."""
+        self._is_listed = self._has_worked = self._had_users = False
+        """True once its processes were listed, if it has worked since, and if that list had processes."""
+        self.read, self.spans = Utilization(), Utilization()
+        """Utilization by the driver's readings, and by busy and idle time."""
+        self.memory: float | None = None
+        """Largest reading in bytes."""
+        self.throttled: Counter[str] = Counter()
+        """Milliseconds by reason; reasons may overlap."""
+        self.idle: Counter[str] = Counter()
+        """Milliseconds without a kernel, by cause."""
+        self.busy = 0.0
+        """Seconds with a kernel."""
+        self.joules: float | None = None
+        """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
+        self._counted: float | None = None
+        self._drawn = 0.0
+        """Energy by all readings of power."""
+        self._power_at: int | None = None
+
+    def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
+        """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
+        values = {role: [point.value for point in read] for role, read in points.items()}
+        if cores := values.get(UTILIZATION):
+            self.read.take(fmean(cores))
+        if memory := values.get(MEMORY):
+            self.memory = max(self.memory or 0.0, sum(memory))
+        if power := values.get(POWER):
+            if self._power_at is not None:
+                drawn = sum(power) * (at - self._power_at) / 1e9
+                self.joules, self._drawn = (self.joules or 0.0) + drawn, self._drawn + drawn
+            self._power_at = at
+        for point in points.get(ENERGY, ()):
+            if point.increase is not None:
+                self.joules = self._counted = (self._counted or 0.0) + point.increase
+        for role, times, key in ((THROTTLED, self.throttled, "reason"), (IDLE, self.idle, "cause")):
+            for point in points.get(role, ()):
+                times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
+        self.is_used |= PROCESS in points
+        busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
+        self.busy += busy
+        self._has_worked |= busy > 0 or any(values.get(UTILIZATION, ()))
+        seconds = busy + sum(point.increase or 0 for point in points.get(IDLE, ()))
+        if seconds > 0:
+            self.spans.take(100 * busy / seconds, seconds)
+
+    def list_users(self, users: Collection[bool | None]) -> None:
+        """Take a list of its processes, True for one of the command, None if that is not known."""
+        self.is_used |= True in users
+        is_unclear = None in users or (self._is_listed and self._has_worked and not (users or self._had_users))
+        self.may_be_used = is_unclear or (self.may_be_used and self._is_listed)
+        self.has_others |= False in users
+        self._is_listed, self._has_worked, self._had_users = True, False, bool(users)
+
+    @property
+    def energy(self) -> str | None:
+        """Energy as a text; by the readings of power where the counter stands still."""
+        if self._counted is not None and amounts.stands_still(self._counted, self._drawn):
+            return f"{amounts.energy(self._drawn)} by power"
+        return _unless_none(self.joules, amounts.energy)
+
+
+def _throttled(device: DeviceUsage) -> str | None:
+    """Return the time of the longest reason: the sum would count overlapping reasons twice."""
+    reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
+    for reason, ms in reasons.most_common(1):
+        return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
+    return None
+
+
+def _idle(device: DeviceUsage) -> str | None:
+    """Return the time by cause, the longest first; causes of less than a second are left out."""
+    times = [(cause, ms / 1000 / device.slices) for cause, ms in device.idle.most_common()]
+    return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
+
+
+def _read(device: DeviceUsage) -> Utilization:
+    """Return the readings of a device, none where its busy time is known."""
+    return device.read if device.spans.mean is None else Utilization()
+
+
+def _unless_none(value: float | None, text: Callable[[float], str] = "{:.0f} %".format) -> str | None:
+    return None if value is None else text(value)
+
+
+COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
+    "busy": lambda device: _unless_none(device.spans.mean),
+    "busy p95": lambda device: _unless_none(device.spans.percentile(0.95)),
+    "util mean": lambda device: _unless_none(_read(device).mean),
+    "util p95": lambda device: _unless_none(_read(device).percentile(0.95)),
+    "memory peak": lambda device: _unless_none(device.memory, amounts.binary),
+    "energy": lambda device: device.energy,
+    "throttled": _throttled,
+    "idle, by cause": _idle,
+}
+"""The columns of the table; one that no device fills is left out."""
+
+
+class Accelerators:
+    """The accelerators of this machine, of any make; the cores of a Neuron device count as one device."""
+
+    def __init__(self, *, of_command: bool = False) -> None:
+        """`of_command`: of a command, which may not use them."""
+        self._devices: dict[Key, DeviceUsage] = {}
+        self._of_command = of_command
+
+    def take(self, points: Iterable[Datapoint]) -> None:
+        """Take the points of one tick, counters with their increase; a reading that came late has its own time."""
+        readings: dict[tuple[DeviceUsage, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
+        for point in points:
+            if (role := ROLES.get(point.metric.name)) and (key := key_of(point.dims)):
+                readings[self._device(key, point.dims), point.at][role].append(point)
+        for (device, at), by_role in readings.items():
+            device.take(at, by_role)
+
+    def list_users(self, facts: DeviceFacts, is_mine: Callable[[int], bool | None]) -> None:
+        """Take a reading's list of processes; `is_mine`: whether a pid is of the command, None if that is not known."""
+        users: defaultdict[Key, list[bool | None]] = defaultdict(list)
+        for process in facts.processes or ():
+            users[_device_of(key_of(process.dims))].append(is_mine(process.pid))
+        for item in facts.activity:
+            if item.unlisted:
+                users[_device_of(key_of(item.dims))].append(None)
+        for key in {_device_of(key_of(device.dims)) for device in facts.devices} if facts.processes is not None else ():
+            if device := self._devices.get(key):
+                device.list_users(users[key])
+
+    def set_slices(self, slices: Mapping[Key, float]) -> None:
+        """Set the share that each part has of its device, 1 unless it is known."""
+        for key, device in self._devices.items():
+            device.slices = slices.get(key, 1.0)
+
+    def _used(self) -> dict[Key, DeviceUsage]:
+        """Return the devices that the command used; where none is known, those that it may have used."""
+        seen = {key: device for key, device in self._devices.items() if device.is_used}
+        return seen or {key: device for key, device in self._devices.items() if device.may_be_used}
+
+    def _is_doubtful(self) -> bool:
+        """Return whether nothing says that the command used a device, or that others did."""
+        return self._of_command and not any(device.is_used for device in self._devices.values())
+
+    def lines(self) -> Iterator[str]:
+        """Yield a table for each family: the devices that the command used or may have used."""
+        used = self._used()
+        for family, title in FAMILIES.items():
+            present = [key for key in sorted(self._devices, key=order) if key[0][0] == family]
+            shown = [self._devices[key] for key in present if key in used]
+            if shown:
+                yield from _table(title, shown)
+                if others := len(present) - len(shown):
+                    yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+                if self._is_doubtful():
+                    which = "them" if shown[1:] else "it"
+                    yield f"{'':{FIRST_COLUMN}}  it is not known whether the command used {which}"
+            elif present:
+                here = {key[:1] for key in present}
+                taken = {key[:1] for key in present if self._devices[key].has_others}
+                who = "used by others" if here == taken else f"{len(taken)} used by others"
+                yield f"{title:<{FIRST_COLUMN}}  used no {title} ({len(here)} here{f', {who}' if taken else ''})"
+
+    def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
+        """Yield the cost of the devices that the command used or may have used, and the idle part of it."""
+        used = self._used()
+        cut = {key[:1] for key in used if key[1:]}
+        if counted := [device for key, device in used.items() if key not in cut]:
+            number = sum(device.slices for device in counted)
+            total, idle = number * seconds, sum(device.idle.total() for device in counted) / 1000
+            most = "at most " * self._is_doubtful()
+            yield (
+                f"cost      {most}{number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
+                f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
+            )
+
+    def time(self) -> Iterator[str]:
+        """Yield what the time of the devices that the command used or may have used went to."""
+        used = self._used().values()
+        busy, idle = sum(device.busy for device in used), Counter[str]()
+        for device in used:
+            idle.update(device.idle)
+        if total := busy + idle.total() / 1000:
+            shares = [(cause, 100 * ms / 1000 / total) for cause, ms in idle.most_common()]
+            causes = ", ".join(f"{cause} {share:.0f} %" for cause, share in shares if share >= LEAST)
+            spent = f"busy {100 * busy / total:.0f} %, idle {100 - 100 * busy / total:.0f} %"
+            yield f"time      accelerators {spent}{f': {causes}' if causes else ''}"
+
+    def advice(self, seconds: float) -> Iterator[str]:
+        """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""
+        used = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._used().items()]
+        times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
+        idle, cause, name = max(times, default=(0.0, "", ""))
+        if seconds and idle >= WORTH * seconds:
+            yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"
+
+    def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
+        """Return the device of `key`; `dims` has its model."""
+        key = _device_of(key)
+        if (device := self._devices.get(key)) is None:
+            parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
+            name = one_line(" ".join(filter(None, (key[0][1], *parts, dims.get("model", "")))), LONGEST)
+            device = self._devices[key] = DeviceUsage(name)
+        return device
+
+
+def _device_of(key: Key) -> Key:
+    """Return the key of the device for a core of a Neuron device, else the key."""
+    return key[:1] if key[:1] and key[0][0] == "neuron_device" else key
+
+
+def _table(title: str, devices: Sequence[DeviceUsage]) -> Iterator[str]:
+    first = [f"{title:<{FIRST_COLUMN}}", *(f"  {device.name}" for device in devices)]
+    columns = ([name, *(cell(device) or "-" for device in devices)] for name, cell in COLUMNS.items())
+    yield from table([TableColumn(first), *(TableColumn(cells, right=True, empty=("-",)) for cells in columns)])

@@ -1,0 +1,125 @@
+"""The charts of the page as data: curves in buckets of one time axis, by metric."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import sub
+from statistics import median
+from typing import Any, Final
+
+from chipwatch.base.redaction import one_line
+from chipwatch.contract.datapoint import Dimensions, Kind
+from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, ReportedRun
+
+STEPS: Final = 2000
+"""Steps of a chart's range to which its values are rounded; a chart is 200 pixels high."""
+EVEN, SMALLEST = 1e-9, 1e-100
+"""Range of a chart, of its largest value, below which its values count as even; and the smallest value."""
+DRAWN: Final = 3000
+"""Series that the page draws; of the others it has the statistics."""
+LISTED: Final = 20_000
+"""Series whose statistics the page has."""
+DIMENSIONS: Final = 32
+"""Dimensions of a series that the page has."""
+POINTS: Final = 400_000
+"""Buckets of all series, so that an hour of eight GPUs is a page of 1 MB."""
+MOST_BUCKETS, LEAST_BUCKETS = 1000, 100
+GAP: Final = 3
+"""Times the usual distance of readings from which nothing is drawn between two."""
+
+
+class TimeBuckets:
+    """A time axis of `count` buckets of `step` ns from `start` on."""
+
+    def __init__(self, start: int, step: int, count: int) -> None:
+        self.start, self.step, self.count = start, step, count
+        self._cuts: dict[tuple[bytes, bool], list[tuple[int, int, int]]] = {}
+
+    def _filled(self, times: array[int], *, is_rate: bool) -> list[tuple[int, int, int]]:
+        """
+        Return number, first reading and end of each bucket that has readings; series of one tick share the times.
+
+        A reading stands until the next one, a rate since the one before, unless that is a gap.
+        """
+        key = (times.tobytes(), is_rate)
+        if (cuts := self._cuts.get(key)) is None:
+            edges = [bisect_left(times, self.start + n * self.step) for n in range(self.count)] + [len(times)]
+            steps = [after - before for before, after in pairwise(times)]
+            pause = GAP * median(steps or [0])
+            cuts = self._cuts[key] = []
+            for n, (i, j) in enumerate(pairwise(edges)):
+                if i < j:
+                    cuts.append((n, i, j))
+                elif 0 < i < len(times) and steps[i - 1] <= pause:
+                    cuts.append((n, i, i + 1) if is_rate else (n, i - 1, i))
+        return cuts
+
+    def encoded(self, curve: Curve, unit: float) -> dict[str, list[int]]:
+        """
+        Return the means of a curve in steps of `unit`, each less the one before; the page has the opposite.
+
+        `runs`: pairs of the number of a bucket and how many are filled from there on. `low` and `high`: distances of
+        the minimum and the maximum from the mean, left out where all are zero.
+        """
+        cuts, runs = self._filled(curve.times, is_rate=bool(curve.increases)), list[int]()
+        for number, _, _ in cuts:
+            if runs and number == runs[-2] + runs[-1]:
+                runs[-1] += 1
+            else:
+                runs += (number, 1)
+        parts = [curve.values[i:j] for _, i, j in cuts]
+        means = [round(sum(part) / len(part) / unit) for part in parts]
+        low = [mean - round(min(part) / unit) for mean, part in zip(means, parts, strict=True)]
+        high = [round(max(part) / unit) - mean for mean, part in zip(means, parts, strict=True)]
+        bands = {name: values for name, values in (("low", low), ("high", high)) if any(values)}
+        return {"runs": runs, "mean": [*means[:1], *map(sub, means[1:], means)], **bands}
+
+
+def axis(runs: Sequence[ReportedRun]) -> tuple[list[TimeBuckets], bool]:
+    """Return the buckets of each run, and whether all have one clock: otherwise each begins at 0."""
+    starts, ends = [run.recorded.started for run in runs], [run.recorded.ended for run in runs]
+    longest = max(end - start for start, end in zip(starts, ends, strict=True))
+    is_clock = min(ends) - max(starts) >= longest // 2
+    span = (max(ends) - min(starts) if is_clock else longest) + 1
+    series = sum(len(curves) for run in runs for curves in run.metrics.values())
+    most = max(LEAST_BUCKETS, min(MOST_BUCKETS, POINTS // max(1, min(series, DRAWN))))
+    step = max(round(1e9 * min(run.recorded.interval or 1.0 for run in runs)), -(-span // most))
+    return [TimeBuckets(min(starts) if is_clock else start, step, -(-span // step)) for start in starts], is_clock
+
+
+def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Iterator[dict[str, Any]]:
+    """Yield the charts as the page's script takes them, a chart a metric, the overview first."""
+    overview = {name: n for n, name in enumerate(CHOICES["overview"])}
+    drawn = listed = 0
+    for name in sorted({name for run in runs for name in run.metrics}, key=lambda name: (overview.get(name, 99), name)):
+        read = [(n, curve, curve.stats) for n, run in enumerate(runs) for curve in run.metrics[name] if curve.stats]
+        read = read[: LISTED - listed]
+        if not read:
+            continue
+        low, high = min(stats.minimum for _, _, stats in read), max(stats.maximum for _, _, stats in read)
+        is_drawn = (low < high or name in overview) and drawn + len(read) <= DRAWN
+        drawn, listed = drawn + len(read) * is_drawn, listed + len(read)
+        metric = read[0][1].metric
+        size = max(abs(low), abs(high), SMALLEST)
+        unit = 10.0 ** math.floor(math.log10((high - low if high - low > EVEN * size else size) / STEPS))
+        series = [
+            {"run": n, "dims": _shown(curve.dims), "stats": stats,
+             **(buckets[n].encoded(curve, unit) if is_drawn else {})}
+            for n, curve, stats in read
+        ]  # fmt: skip
+        rate = "/s" if metric.kind is Kind.COUNTER else ""
+        yield {
+            "metric": one_line(name),
+            "unit": one_line(metric.unit, LONGEST) + rate,
+            "main": name in overview,
+            "quantum": unit,
+            "series": series,
+        }
+
+
+def _shown(dims: Dimensions) -> dict[str, str]:
+    return {one_line(key, LONGEST): one_line(value, LONGEST) for key, value in dims.items_sorted[:DIMENSIONS]}

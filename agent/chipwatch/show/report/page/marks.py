@@ -1,0 +1,95 @@
+"""Events of a recording: counters of trouble that rose, devices that were lost, and probable checkpoints."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from statistics import fmean, median
+from typing import Final, NamedTuple
+
+from chipwatch.base.redaction import one_line
+from chipwatch.history.event import WHY
+from chipwatch.show.report.accelerators import LITTLE_TO_DO
+from chipwatch.show.report.page.usage import CHOICES, ReportedRun
+
+POWER: Final = "power"
+"""Reason for which the clocks of any busy GPU are reduced now and then."""
+PAUSE: Final = 30 * 10**9
+"""Time (ns) without a rise after which the next one is another event."""
+MOST: Final = 1000
+"""Events of a recording that the page shows."""
+LONGEST: Final = 100
+WRITES, STOPS = 4.0, 0.5
+"""A probable checkpoint: writes of so many times their median while the utilization is below this part of its mean."""
+AT_WORK: Final = 0.3
+"""Share of the time in which an accelerator is busy, from which a pause of it says something."""
+
+
+class Mark(NamedTuple):
+    """Something that happened, from `at` to `until` (ns since the epoch)."""
+
+    at: int
+    until: int
+    kind: str
+    """bad, odd, info or quiet."""
+    text: str
+
+
+def marks(run: ReportedRun) -> list[Mark]:
+    """Return the events of a recording by time: its own, and the rises of counters of trouble."""
+    own = (
+        Mark(event.at, event.at, "odd" if event.cause == WHY else "bad", one_line(event.text or event.cause, LONGEST))
+        for event in run.recorded.events
+    )
+    return sorted([*own, *_rises(run), *_losses(run), *_checkpoints(run)])[:MOST]
+
+
+def _rises(run: ReportedRun) -> Iterator[Mark]:
+    for metric, (kind, form) in CHOICES["rises"].items():
+        times: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+        for curve in run.metrics.get(metric, ()):
+            if curve.dims.get("reason") != LITTLE_TO_DO:
+                text, gpu = form.format_map(defaultdict(lambda: "?", curve.dims)), curve.dims.get("gpu", "")
+                is_quiet = curve.dims.get("reason") == POWER
+                rises = ((at, gpu) for at, rise in zip(curve.times, curve.increases, strict=True) if rise > 0)
+                times["quiet" if is_quiet else kind, text] += rises
+        for (weight, text), moments in times.items():
+            yield from _marks(weight, text, moments)
+
+
+def _losses(run: ReportedRun) -> Iterator[Mark]:
+    for curve in run.metrics.get("gpu.state", ()):
+        gpu = curve.dims.get("gpu", "?")
+        times = [(at, gpu) for at, state in zip(curve.times, curve.values, strict=True) if state == 0]
+        yield from _marks("bad", "lost or failing", times)
+
+
+def _marks(kind: str, text: str, moments: Iterable[tuple[int, str]]) -> Iterator[Mark]:
+    """Yield a mark for each group of moments without a longer pause, with the GPUs that they are of."""
+    groups: list[list[tuple[int, str]]] = []
+    for moment in sorted(moments):
+        if groups and moment[0] - groups[-1][-1][0] <= PAUSE:
+            groups[-1].append(moment)
+        else:
+            groups.append([moment])
+    for group in groups:
+        gpus = sorted({gpu for _, gpu in group if gpu}, key=lambda gpu: (len(gpu), gpu))
+        where = f" on GPU {', '.join(gpus)}" if gpus else ""
+        yield Mark(group[0][0], group[-1][0], kind, one_line(f"{text}{where}", LONGEST))
+
+
+def _checkpoints(run: ReportedRun) -> Iterator[Mark]:
+    """Yield the times in which the disks were written while the accelerators that worked stood still."""
+    load: defaultdict[int, list[float]] = defaultdict(list)
+    for device in run.devices:
+        if device.busy > AT_WORK * device.seconds:
+            for curve in device.curves.get("gpu.utilization", ()):
+                for at, value in zip(curve.times, curve.values, strict=True):
+                    load[at].append(value)
+    loads = {at: fmean(values) for at, values in load.items()}
+    still = STOPS * fmean(loads.values()) if loads else 0.0
+    for written in run.metrics.get("disk.written", ())[:1] if loads else ():
+        least = WRITES * median(written.values or [0.0])
+        moments = [(at, "") for at, rate in zip(written.times, written.values, strict=True)
+                   if rate > least > 0 and loads.get(at, still) < still]  # fmt: skip
+        yield from _marks("info", "writes while the GPUs stand still: a checkpoint?", moments)

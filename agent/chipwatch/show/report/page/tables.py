@@ -1,0 +1,196 @@
+"""The headline of the page and its tables, as HTML that needs no script."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+from chipwatch.base.redaction import one_line
+from chipwatch.base.text import duration
+from chipwatch.show.report import amounts
+from chipwatch.show.report.accelerators import ADVICE
+from chipwatch.show.report.page.marks import Mark
+from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage, figure
+
+ROWS: Final = 500
+"""Rows of a table."""
+LOSSES: Final = 3
+"""Causes that the headline has."""
+JOB: Final = ("job", "namespace", "user")
+"""Dimensions that name a job."""
+DOLLARS: Final = "${:,.2f}".format
+FORMS: Final[Mapping[str, Callable[[float], str]]] = {
+    "%": "{:.0f} %".format, "W": "{:.0f} W".format, "Cel": "{:.0f} °C".format, "1": "{:g}".format,
+    "By": amounts.binary, "J": amounts.energy, "USD": DOLLARS,
+}  # fmt: skip
+Cell = str | None
+
+
+def words(usage: ReportedUsage) -> str:
+    """Return the headline: how long, how much of the accelerators' time was busy, and its cost."""
+    names, lengths = [run.name for run in usage.runs], sorted(run.seconds for run in usage.runs)
+    where = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
+    same = lengths[-1] - lengths[0] < 0.01 * lengths[-1]
+    long = f"{'' if same else f'{duration(lengths[0], 2)} to '}{duration(lengths[-1], 2)}"
+    if not usage.devices:
+        return escape(f"{where} for {long}; no accelerator was recorded.")
+    models = {device.model for _, device in usage.devices if device.model}
+    number = f"{len(usage.devices)} {usage.noun}{'s' * (len(usage.devices) > 1)}"
+    model = f" ({models.pop()})" if len(models) == 1 else ""
+    cost = "" if usage.dollars is None else f", for {DOLLARS(usage.dollars)}"
+    busy = _percent(usage.busy / usage.seconds)
+    return escape(
+        f"{number}{model} on {where} for {long}: {busy} of {amounts.spent(usage.seconds, usage.noun)} busy{cost}."
+    )
+
+
+def tiles(usage: ReportedUsage) -> Iterator[str]:
+    """Yield the figures of the headline."""
+    terms, price = usage.terms, usage.terms.dollars_per_hour
+    idle = usage.seconds - usage.busy
+    shown: list[tuple[str, Cell, str]] = []
+    if usage.devices:
+        shown.append(("idle", _percent(idle / usage.seconds), amounts.spent(idle, usage.noun)))
+    if usage.dollars is not None:
+        note = "as charged to jobs"
+        if price is not None and usage.seconds:
+            note = f"{DOLLARS(usage.dollars * idle / usage.seconds)} idle, at {DOLLARS(price)} an hour"
+        shown.append(("cost", DOLLARS(usage.dollars), note))
+    if usage.joules is not None:
+        shown.append(("energy", amounts.energy(usage.joules), f"of the {usage.noun}s"))
+    if usage.grams is not None:
+        shown.append(("CO2", f"{usage.grams / 1000:,.3g} kg", f"{terms.grams_per_kwh:g} g/kWh ({terms.grid})"))
+    for run in usage.runs[:1] if not usage.devices else ():
+        shown += ((name, value, "on average") for name, value in _cells(run.metrics, "host").items() if value)
+    for name, value, note in shown:
+        yield f"<div class=tile><dt>{name}</dt><dd>{escape(value or '')}</dd><small>{escape(note)}</small></div>"
+
+
+def losses(usage: ReportedUsage) -> Iterator[str]:
+    """Yield the largest losses with their causes."""
+    has_price = usage.dollars is not None and usage.terms.dollars_per_hour is not None
+    for seconds, cause, worst in usage.losses()[:LOSSES]:
+        if (share := seconds / usage.seconds) >= 0.001:
+            cost = f", {DOLLARS((usage.dollars or 0) * share)}" if has_price else ""
+            where = f"most on {worst}" if worst else "on all alike"
+            amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
+            meaning = CHOICES["meanings"].get(cause) or ADVICE.get(cause, "")
+            yield (
+                f"<li><b>{escape(_plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
+                f"preserveAspectRatio=none><rect width={100 * share:.1f} height=1 /></svg><p>{escape(meaning)}</p></li>"
+            )
+
+
+def tables(usage: ReportedUsage, marks: Sequence[Sequence[Mark]]) -> Iterator[str]:
+    """Yield the tables; `marks`: the events of each recording."""
+    runs = usage.runs
+    if runs[1:]:
+        yield _table("Recordings", [_of_run(ReportedUsage([run], usage.terms)) for run in runs])
+    for title, rows in (
+        ("Devices", [(run, _of_device(device)) for run, device in usage.devices]),
+        ("Jobs", [(run, row) for run in runs for row in _of_jobs(run)]),
+        ("Processes", [(run, _cells(run.metrics, "process")) for run in runs]),
+        ("Events", [(run, _of_mark(mark)) for run, listed in zip(runs, marks, strict=True) for mark in listed]),
+    ):
+        yield _table(title, [({"recording": run.name} if runs[1:] else {}) | row for run, row in rows])
+
+
+def _of_run(usage: ReportedUsage) -> dict[str, Cell]:
+    run, top = usage.runs[0], usage.losses()[:1]
+    return {
+        "recording": run.name,
+        "file": one_line(run.recorded.path.name, LONGEST),
+        "began, UTC": moment(run.recorded.started),
+        "length": duration(run.seconds, 2),
+        "devices": str(len(run.devices)) if run.devices else None,
+        "busy": _percent(usage.busy / usage.seconds) if usage.seconds else None,
+        "largest loss": f"{_plain(top[0].cause)} {_percent(top[0].seconds / usage.seconds)}" if top else None,
+        "energy": None if usage.joules is None else amounts.energy(usage.joules),
+        "cost": None if usage.dollars is None else DOLLARS(usage.dollars),
+        "lines not read": str(run.recorded.broken or ""),
+    }
+
+
+def _of_device(device: RecordedDevice) -> dict[str, Cell]:
+    return {
+        "device": device.name,
+        "model": device.model,
+        "busy": _percent(device.busy / device.seconds),
+        **_cells(device.curves, "device"),
+        "energy": None if device.joules is None else f"{amounts.energy(device.joules)}{device.basis}",
+        "throttled": _times(device.throttled, 1),
+        "idle, by cause": _times(device.idle, 3),
+    }
+
+
+def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
+    """Yield a row a job; the share of a state is that of the time of the job's accelerators in the recording."""
+    jobs: dict[tuple[str, ...], defaultdict[str, list[Curve]]] = {}
+    for name in [name for name in run.metrics if name.startswith("job.")]:
+        for curve in run.metrics[name]:
+            key = tuple(one_line(curve.dims.get(each, ""), LONGEST) for each in JOB)
+            jobs.setdefault(key, defaultdict(list))[name].append(curve)
+    for key, curves in sorted(jobs.items()):
+        states, idle = _totals(curves["job.gpu.time"], "state"), _totals(curves["job.gpu.idle.time"], "cause")
+        total = sum(states.values())
+        yield {
+            **dict(zip(JOB, key, strict=True)),
+            "GPU time": duration(total, 2) if total else None,
+            **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
+            "idle most by": _times(idle, 1),
+            **_cells(curves, "job"),
+        }
+
+
+def _totals(curves: Iterable[Curve], key: str) -> Mapping[str, float]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for curve in curves:
+        totals[curve.dims.get(key, "")] += curve.stats.total if curve.stats else 0.0
+    return totals
+
+
+def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:
+    """Return the columns that page.toml has for this kind of row, where they were recorded."""
+    cells: dict[str, Cell] = {}
+    for title, (name, statistic, form) in CHOICES["columns"][kind].items():
+        value = figure(curves, name, statistic)
+        cells[title] = None if value is None else FORMS[form](value)
+    return cells
+
+
+def _of_mark(mark: Mark) -> dict[str, Cell]:
+    lasted = duration((mark.until - mark.at) / 1e9, 2) if mark.until > mark.at else None
+    return {"time, UTC": moment(mark.at), "event": mark.text, "lasted": lasted}
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
+    """Return a table without the columns that no row fills; "" without rows."""
+    columns = [name for name in {name: 0 for row in rows for name in row} if any(row.get(name) for row in rows)]
+    head = "".join(f"<th>{escape(name)}" for name in columns)
+    cells = ("".join(f"<td>{escape(row.get(name) or '')}" for name in columns) for row in rows[:ROWS])
+    body = "".join(f"<tr>{line}" for line in cells)
+    rest = f"<p>{len(rows) - ROWS} more rows are left out.</p>" if len(rows) > ROWS else ""
+    table = f"<table><thead><tr>{head}<tbody>{body}</table>"
+    return f"<section class=table><h2>{title}</h2><div>{table}</div>{rest}</section>" if columns else ""
+
+
+def moment(at: int) -> str:
+    """Return a time (ns since the epoch) for people, in UTC."""
+    return datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _plain(name: str) -> str:
+    return one_line(name.replace("_", " "), LONGEST)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _times(times: Mapping[str, float], most: int) -> Cell:
+    """Return the longest times of at least a second with their names."""
+    longest = sorted(times.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{_plain(name)} {duration(seconds, 2)}" for name, seconds in longest if seconds >= 1)

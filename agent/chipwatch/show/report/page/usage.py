@@ -1,0 +1,225 @@
+"""Recordings for the page: their curves, and the time, energy and cost of their accelerators."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from operator import sub, truediv
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from chipwatch.base.redaction import one_line
+from chipwatch.contract.datapoint import Dimensions, Kind, Metric
+from chipwatch.contract.errors import ConfigError
+from chipwatch.history.columns import Recorded, RecordedSeries
+from chipwatch.show.report import amounts
+from chipwatch.show.report.accelerators import LITTLE_TO_DO
+from chipwatch.show.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
+
+FROM_ZERO: Final = ("{error}", "{event}", "{kill}")
+"""Units of counters that have no reading before their first event."""
+
+
+class CurveStatistics(NamedTuple):
+    """Statistics over the readings of a line; of a counter over its rates, with its increase as the total."""
+
+    readings: int
+    mean: float
+    p95: float
+    minimum: float
+    maximum: float
+    total: float
+
+
+class Curve:
+    """A series of a recording: the readings of a gauge, or the rate (a second) of a counter in each interval."""
+
+    def __init__(self, series: RecordedSeries, recorded: Recorded) -> None:
+        self.metric: Metric = series.metric
+        self.dims: Dimensions = series.dims
+        self.times, self.values = series.times, series.values.tolist()
+        self.increases: list[float] = []
+        """Increase of a counter in each interval."""
+        if self.metric.kind is Kind.COUNTER:
+            self._take_rates(dict(series.starts), recorded)
+
+    def _take_rates(self, starts: dict[int, int], recorded: Recorded) -> None:
+        """Replace readings by rates; a counter counts from zero after each of its `starts`, and after a fall."""
+        times, values, step = self.times, self.values, round(1e9 * (recorded.interval or 1))
+        rises = [*map(sub, values[1:], values)]
+        for place in starts:
+            if place:
+                rises[place - 1] = values[place]
+        if rises and min(rises) < 0:
+            rises = [now if rise < 0 else rise for rise, now in zip(rises, values[1:], strict=True)]
+        zero = starts.get(0, 0)
+        if zero < recorded.started and times[0] > recorded.started and self.metric.unit in FROM_ZERO:
+            zero = times[0] - step
+        if recorded.started - step <= zero < times[0]:
+            times, rises = array("q", (zero, *times)), [values[0], *rises]
+        seconds = [(late - early) / 1e9 for early, late in pairwise(times)]
+        self.times, self.increases, self.values = times[1:], rises, [*map(truediv, rises, seconds)]
+
+    @cached_property
+    def stats(self) -> CurveStatistics | None:
+        """Statistics at full precision, the percentile interpolated linearly; None without a reading."""
+        if not (ordered := sorted(self.values)):
+            return None
+        total, rank = math.fsum(ordered), 0.95 * (len(ordered) - 1)
+        low, high = ordered[math.floor(rank)], ordered[math.ceil(rank)]
+        return CurveStatistics(
+            len(ordered), total / len(ordered), low + (high - low) * (rank % 1), ordered[0], ordered[-1],
+            math.fsum(self.increases) if self.metric.kind is Kind.COUNTER else total,
+        )  # fmt: skip
+
+
+CHOICES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
+WAITING: Final = "waiting"
+LARGEST: Final = 1e100
+"""A series with a larger number is left out: its sums would not be finite."""
+LONGEST: Final = 60
+"""Characters of a name."""
+
+
+def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "mean") -> float | None:
+    """Return a figure or metric: mean, sum or largest of its series; None if it was not recorded."""
+    for metric in FIGURES.get(name, (name,)):
+        if read := [getattr(curve.stats, statistic) for curve in curves.get(metric, ()) if curve.stats]:
+            return fmean(read) if statistic == "mean" else math.fsum(read) if statistic == "total" else max(read)
+    return None
+
+
+class Loss(NamedTuple):
+    """Seconds of accelerators that were lost by one cause, and the device that lost most by it, "" for all alike."""
+
+    seconds: float
+    cause: str
+    worst: str
+
+
+class RecordedDevice:
+    """Sums over one accelerator of a recording."""
+
+    def __init__(self, key: Key) -> None:
+        self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {label(key)}", LONGEST), ""
+        self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
+        """By metric."""
+        self.idle: defaultdict[str, float] = defaultdict(float)
+        """Seconds without a kernel, by cause."""
+        self.waiting = 0.0
+        """Seconds with kernels that only waited."""
+        self.throttled: defaultdict[str, float] = defaultdict(float)
+        """Seconds by reason; reasons may overlap."""
+        self.busy = self.seconds = 0.0
+        """Seconds with a kernel, and all that are accounted for."""
+        self.joules: float | None = None
+        self.basis = ""
+        """Note on its energy: by power, where its counter stands still."""
+
+    def account(self, seconds: float) -> None:
+        """Sum up a recording of so many seconds."""
+        sums = [(curve, curve.stats.total) for curves in self.curves.values() for curve in curves if curve.stats]
+        for curve, total in sums:
+            name, cause = curve.metric.name, curve.dims.get("cause") or curve.dims.get("kind", "")
+            if name == "gpu.idle.time":
+                self.idle[cause] += total
+            elif name == "gpu.busy.time":
+                self.busy += total
+                self.waiting += total if cause == WAITING else 0.0
+            elif name == "gpu.energy":
+                self.joules = (self.joules or 0) + total
+            elif name == "gpu.throttled" and (reason := curve.dims.get("reason", "")) != LITTLE_TO_DO:
+                self.throttled[reason] += total
+        mean, power = figure(self.curves, "utilization"), figure(self.curves, "power")
+        if not (self.busy or self.idle) and mean is not None:
+            self.busy = seconds * min(100.0, mean) / 100
+            self.idle["unknown"] = seconds - self.busy
+        self.seconds = self.busy + math.fsum(self.idle.values())
+        drawn = None if power is None else power * seconds
+        if self.joules is not None and amounts.stands_still(self.joules, drawn):
+            self.joules, self.basis = None, " by power"
+        self.joules = drawn if self.joules is None else self.joules
+
+
+class ReportedRun:
+    """A recording, with a name that no other one of the page has."""
+
+    def __init__(self, recorded: Recorded, name: str) -> None:
+        self.recorded, self.name = recorded, name
+        self.seconds = (recorded.ended - recorded.started) / 1e9 or recorded.interval or 1.0
+        self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
+        devices: dict[Key, RecordedDevice] = {}
+        for series in recorded.columns:
+            if not -LARGEST < min(series.values) <= max(series.values) < LARGEST:
+                continue
+            curve = Curve(series, recorded)
+            self.metrics[curve.metric.name].append(curve)
+            if key := key_of(curve.dims):
+                key = key[:1] if key[0][0] == "neuron_device" else key
+                device = devices.setdefault(key, RecordedDevice(key))
+                device.curves[curve.metric.name].append(curve)
+                device.model = device.model or one_line(curve.dims.get("model", ""), LONGEST)
+        for device in devices.values():
+            device.account(self.seconds)
+        cut = {key[:1] for key in devices if key[1:] and devices[key].seconds}
+        self.devices = [devices[key] for key in sorted(devices, key=order) if devices[key].seconds and key not in cut]
+
+
+class ReportTerms(NamedTuple):
+    """Price of an hour of an accelerator, CO2 of its power, and the source of that."""
+
+    dollars_per_hour: float | None = None
+    grams_per_kwh: float | None = None
+    grid: str = ""
+
+
+def emissions(word: str) -> tuple[float, str]:
+    """Return grams of CO2 a kWh, and their source, for a number, a country or a cloud's region; raise ConfigError."""
+    if word.replace(".", "", 1).isdecimal():
+        return float(word), "as given"
+    table = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(encoding="utf-8"))
+    country = table["aws"].get(word.lower(), word.upper())
+    for group, place in (("google", word.lower()), ("country", country)):
+        if place in table[group]:
+            return float(table[group][place]), f"{place}, {table['sources'][group]}"
+    raise ConfigError(f"--grid {word}: expected grams of CO2 a kWh, or a place such as DE, us-east-1 or europe-west4")
+
+
+class ReportedUsage:
+    """The sums over recordings."""
+
+    def __init__(self, runs: Sequence[ReportedRun], terms: ReportTerms) -> None:
+        self.runs, self.terms = runs, terms
+        self.devices = [(run, device) for run in runs for device in run.devices]
+        self.seconds = math.fsum(device.seconds for _, device in self.devices)
+        self.busy = math.fsum(device.busy for _, device in self.devices)
+        joules = [device.joules for _, device in self.devices if device.joules is not None]
+        self.joules = math.fsum(joules) if joules else None
+        grams = terms.grams_per_kwh
+        self.grams = None if self.joules is None or grams is None else self.joules / 3.6e6 * grams
+        charged = [cost for run in runs if (cost := figure(run.metrics, "job.cost", "total")) is not None]
+        self.dollars = math.fsum(charged) if charged else None
+        """By the price of the page; without one, what the jobs were charged."""
+        if terms.dollars_per_hour is not None:
+            whole = {(run, device.key[:1]): run.seconds for run, device in self.devices}  # the parts of one count once
+            self.dollars = terms.dollars_per_hour * math.fsum(whole.values()) / 3600 if whole else None
+        kinds = {FAMILIES[device.key[0][0]] for _, device in self.devices}
+        self.noun = kinds.pop() if len(kinds) == 1 else "accelerator"
+
+    def losses(self) -> list[Loss]:
+        """Return the losses of time, the largest first."""
+        by_cause: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        for run, device in self.devices:
+            for cause, seconds in (*device.idle.items(), *([(WAITING, device.waiting)] if device.waiting else ())):
+                by_cause[cause].append((seconds, f"{device.name} of {run.name}" if self.runs[1:] else device.name))
+        losses = []
+        for cause, parts in by_cause.items():
+            total, (most, worst) = math.fsum(seconds for seconds, _ in parts), max(parts)
+            losses.append(Loss(total, cause, worst if most > 1.5 * total / len(self.devices) else ""))
+        return sorted(losses, reverse=True)

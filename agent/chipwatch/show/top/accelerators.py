@@ -1,0 +1,96 @@
+"""The table of accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from chipwatch.show.report.devices import FAMILIES
+from chipwatch.show.top.draw import figure, level, scaled
+from chipwatch.show.top.machine import Accelerator
+from chipwatch.show.top.table import LEAST, Column, cells_of, figures, fitting, has
+
+FULL: Final = 100
+"""Columns from which all of an accelerator is shown."""
+COMPACT: Final = 80
+"""Columns below which the least is shown."""
+WARM, HOT = 75, 85
+"""Temperatures (°C) from which a chip is marked; our choice: limits differ by model."""
+FULL_MEMORY: Final = 95
+"""Share of an accelerator's memory (%) from which it is marked."""
+
+
+def _memory(device: Accelerator) -> tuple[str, str]:
+    used, total, share = device.get("used"), device.total, device.memory
+    role = "warn" if share is not None and share >= FULL_MEMORY else ""
+    if used is None:
+        return ("-" if share is None else f"{share:.0f} %"), role
+    gib = 2.0**30
+    return (f"{used / gib:.0f}/{total / gib:.0f}G" if total else f"{scaled(used, 1024)}"), role
+
+
+def _power(device: Accelerator) -> tuple[str, str]:
+    power, limit, share = device.get("power"), device.get("limit"), device.power
+    if power is None:
+        return ("-" if share is None else f"{share:.0f} %"), ""
+    limit = limit or (100 * power / share if share else None)
+    return f"{power:.0f}/{limit:.0f} W" if limit else f"{power:.0f} W", ""
+
+
+def _temperature(device: Accelerator) -> tuple[str, str]:
+    value = device.get("temperature")
+    return figure(value), level(value, WARM, HOT)
+
+
+def _model(device: Accelerator) -> tuple[str, str]:
+    return device.model.removeprefix("NVIDIA ") or FAMILIES.get(device.key[0][0], ""), ""
+
+
+def _figure(name: str, title: str, width: int, columns: int = 0) -> Column:
+    return figures(title, width, lambda device: device.get(name), columns=columns, optional=columns == FULL)
+
+
+HISTORY: Final = Column("history", 0, lambda _: ("", ""), None, FULL, history=lambda device: device.history)
+UTILIZATION: Final = _figure("utilization", "utilization", 4)._replace(percent=lambda device: device.get("utilization"))
+COLUMNS: Final = (
+    Column("#", 4, lambda device: (device.label, "label"), lambda _: 0.0),
+    Column("model", 16, _model, columns=FULL, left=True, snug=True),
+    UTILIZATION,
+    HISTORY,
+    Column("memory", 8, _memory, lambda device: device.memory, percent=lambda device: device.memory),
+    _figure("tensor", "tensor", 6, FULL),
+    Column("power", 9, _power, lambda device: device.get("power") or device.power, COMPACT),
+    Column("temp", 4, _temperature, lambda device: device.get("temperature")),
+    _figure("clock", "clock", 5, FULL),
+    Column("flags", 5, lambda device: (device.flags, "warn"), columns=COMPACT, left=True),
+    Column("state", 18, lambda device: device.state, left=True),
+    Column("job", 10, lambda device: (device.job, ""), columns=FULL, left=True, optional=True, snug=True),
+    Column("user", 8, lambda device: (device.user, ""), columns=FULL, left=True, optional=True, snug=True),
+)
+YIELDING: Final = ("clock", "tensor", "history", "model")
+"""Columns that are left out, the first one first, until bars and graphs have LEAST cells."""
+
+
+def columns_of(devices: Sequence[Accelerator], width: int) -> list[Column]:
+    """Return the columns; from COMPACT on the utilization is a graph if there is no column of its history."""
+    columns = fitting(COLUMNS, devices, width)
+    for title in YIELDING:
+        if cells_of(columns, width) < LEAST:
+            columns = [column for column in columns if column.title != title]
+    if width >= COMPACT and HISTORY not in columns:
+        graph = UTILIZATION._replace(percent=None, history=HISTORY.history)
+        columns = [graph if column is UTILIZATION else column for column in columns]
+    return [column._replace(cell=_dimmed(column)) for column in columns]
+
+
+def _dimmed(column: Column) -> Callable[[Accelerator], tuple[str, str]]:
+    """Return the column's cell, dim for a silent device."""
+    if column.title == "state":
+        return column.cell
+    return lambda device: (column.cell(device)[0], "dim") if device.silent else column.cell(device)
+
+
+def matches(word: str, device: Accelerator) -> bool:
+    """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
+    processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes)
+    return has(word, (device.label, device.model, device.state[0], device.job, device.user, *processes))

@@ -1,0 +1,91 @@
+"""The host's part of the screen: a strip, rows of resources, logical CPUs."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final
+
+from chipwatch.show.top.draw import Line, bar, figure, flow, level, padded, rule, scaled, width_of
+from chipwatch.show.top.machine import MachineState
+
+WIDE: Final = 100
+"""Columns from which bars are wider."""
+BUSY: Final = 90
+"""Share of a host's resource (%) from which it is marked."""
+
+
+def strip(machine: MachineState, width: int) -> list[Line]:
+    """Return the strip of the host, for a machine with accelerators."""
+    cells = 10 if width >= WIDE else 6
+    cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
+    share = machine.of_host("memory.utilization")
+    items: list[Line] = [[("CPU ", "label"), *bar(cpu, cells), (f" {figure(cpu)} %", level(cpu, BUSY, 101))]]
+    if (load := machine.of_host("cpu.load 1m")) is not None:
+        count = len(machine.cores())
+        items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{count}" if count else ""), "")]
+    memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {figure(share)} %"
+    items.append([("MEM ", "label"), *bar(share, cells), (memory, level(share, BUSY, 97))])
+    if swap := machine.of_host("swap.used"):
+        items.append([("SWAP ", "label"), (scaled(swap, 1024), "warn")])
+    if waits := [(what, value) for what in ("cpu", "memory", "io")
+                 if (value := machine.of_host(f"pressure.{what} some")) is not None]:  # fmt: skip
+        texts = [(f"{what} {value:.0f} ", level(value, 10, 40)) for what, value in waits]
+        items.append([("WAIT ", "label"), *texts, ("%", "")])
+    items.append([("DISK ", "label"), *_rates(machine, ("r", "disk.read"), ("w", "disk.written")), *_fullest(machine)])
+    items.append([("NET ", "label"), *_rates(machine, ("in", "network.received"), ("out", "network.sent"))])
+    return flow(items, width)
+
+
+def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
+    texts = [f"{word} {figure(machine.of_host(name), scaled)}" for word, name in names]
+    return [(" ".join(texts), "")]
+
+
+def _fullest(machine: MachineState) -> Line:
+    """Return the file system with the largest share in use."""
+    name = "disk.utilization "
+    shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
+    if not shares:
+        return []
+    share, path = max(shares)
+    return [(f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97))]
+
+
+def rows(machine: MachineState, width: int) -> list[Line]:
+    """Return a row for each resource of the host, for a machine without accelerators."""
+    lines: list[Line] = [rule(width)]
+    cells = max(10, width - 44)
+    for label, name, total_name in (
+        ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
+        ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
+        ("memory pressure", "pressure.memory some", ""), ("I/O pressure", "pressure.io some", ""),
+        *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in _paths(machine)),
+    ):  # fmt: skip
+        if (value := machine.of_host(name)) is not None:
+            total = machine.of_host(total_name) if total_name else None
+            text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
+            lines.append([(f"{padded(label, 20)} ", "label"), *bar(value, cells), (text, level(value, BUSY, 97))])
+    loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
+             if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
+    disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
+    network = _rates(machine, ("received", "network.received"), ("sent", "network.sent"))
+    texts = (("load", [("  ".join(loads) or "-", "")]), ("disk, B/s", disk), ("network, B/s", network))
+    lines += [[(f"{label:20} ", "label"), *text] for label, text in texts]
+    return [*lines, [("no accelerator was found on this machine", "dim")]]
+
+
+def _paths(machine: MachineState) -> list[str]:
+    name = "disk.utilization "
+    return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
+
+
+def cores(machine: MachineState, width: int, most: int) -> list[Line]:
+    """Return the logical CPUs in at most `most` lines."""
+    values = machine.cores()
+    each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)
+    items: list[Line] = []
+    for number, value in enumerate(values):
+        cell: Line = [(f"{number:3} ", "dim"), (f"{value:3.0f} ", level(value, BUSY, 101))] if each > 5 else []
+        items.append([*cell, *bar(value, each - width_of(cell) - 1), (" ", "")])
+    per_line = max(1, width // each)
+    return [[*chain(*items[at : at + per_line])] for at in range(0, len(items), per_line)][:most]

@@ -1,0 +1,161 @@
+"""Samples this machine for the screen, with the collectors and samplers of `chipwatch run`."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from chipwatch.base.redaction import one_line
+from chipwatch.config.instances import build_collectors, build_processors
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.facts import DeviceFacts
+from chipwatch.contract.owner import JobFacts
+from chipwatch.contract.plugin import Needs
+from chipwatch.contract.processor import Processor
+from chipwatch.engine.build import build_sources
+from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.window import Window
+from chipwatch.show.report.devices import DeviceState, Key, device_states
+from chipwatch.show.top.machine import ListedProcess
+from chipwatch.show.top.processes import ProcessTable
+
+FIRST_PAUSE: Final = 0.3
+"""Seconds from the first reading to the second: a rate needs two."""
+MOST_PROCESSES: Final = 1000
+"""Processes that are taken from one collector."""
+
+MOST_CAUSES: Final = 1
+"""Lines on slow jobs."""
+
+
+class Frame(NamedTuple):
+    """One tick."""
+
+    at: int
+    points: list[Datapoint]
+    processes: Sequence[ListedProcess] = ()
+    models: Mapping[Dimensions, str] = {}
+    troubles: tuple[str, ...] = ()
+    holding: Mapping[Key, DeviceState] = {}
+    why: tuple[str, ...] = ()
+    """Why jobs are slow."""
+
+
+class FactsOfTick(Processor):
+    """Derives nothing; has the facts of the last tick, which name models, processes and their jobs."""
+
+    needs = Needs(facts=True)
+
+    def __init__(self) -> None:
+        self.last: Sequence[object] = ()
+
+    def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
+        del tick, at
+        self.last = facts
+        return ()
+
+
+class Source(Protocol):
+    """The origin of what is drawn: of frames, or of the lines of many machines."""
+
+    def start(self) -> None:
+        """Start reading."""
+        return
+
+    def due(self) -> float:
+        """Return the seconds until something happens without a call of `wake`."""
+        return 60.0
+
+    def mode(self) -> str:
+        """Return the interval, or a place in a recording."""
+
+    def close(self) -> None:
+        """Stop reading."""
+        return
+
+
+class Live(Source):
+    """Reads all collectors each `interval` seconds on a separate thread, and puts frames on a queue."""
+
+    rewound = False
+
+    def __init__(self, config: Config, interval: float, wake: Callable[[], None]) -> None:
+        """Read what the configuration asks for; `wake` is called after each frame."""
+        self._config, self._interval, self._wake = config, interval, wake
+        self._window = Window(0, born=time.time_ns())
+        self._table = ProcessTable(str(config.proc), config.root)
+        self._stop = threading.Event()
+        self._facts = FactsOfTick()
+        self._pipeline: Pipeline | None = None
+        self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Build the collectors and start reading; raise ConfigError or NotLoaded."""
+        config = self._config
+        collectors, processors = build_collectors(config), {**build_processors(config), "top": self._facts}
+        samplers, derivations = build_sources(collectors, processors, config, least=Level.ALL)
+        pipeline = Pipeline(samplers, (), interval=self._interval, derivations=derivations)
+        self._pipeline = pipeline
+        pipeline.start()
+        threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()
+
+    def new(self) -> Iterator[Frame]:
+        """Yield the frames that have come since the last call."""
+        while not self.frames.empty():
+            yield self.frames.get()
+
+    def press(self, key: str) -> None:
+        """Ignore the key: live readings cannot be wound."""
+
+    def mode(self) -> str:
+        """Return the interval."""
+        return f"{self._interval:g} s"
+
+    def close(self) -> None:
+        """Stop reading; a collector that hangs is left behind."""
+        self._stop.set()
+        if self._pipeline:
+            self._pipeline.stop()
+            self._pipeline.close(0)
+
+    def _run(self, pipeline: Pipeline) -> None:
+        pause, due = min(FIRST_PAUSE, self._interval), time.monotonic()
+        while not self._stop.is_set():
+            at = time.time_ns()
+            points = self._window.add(pipeline.gather(at), at)
+            troubles = tuple(self._troubles(pipeline))
+            present = [sampler.name for sampler in pipeline.samplers if sampler.unavailable is None]
+            facts = [pipeline.devices[name] for name in present if name in pipeline.devices]
+            models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
+            processors = (derivation.processor for derivation in pipeline.derivations)
+            answers = [processor.answer() for processor in processors]
+            holding = {device.key: device for answer in answers for device in device_states(answer)}
+            jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
+            why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
+            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, holding, why[:MOST_CAUSES]))
+            self._wake()
+            due = max(due + pause, time.monotonic())
+            pause = self._interval
+            self._stop.wait(due - time.monotonic())
+
+    def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess]:
+        lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
+        if not lists:
+            return self._table.of_host()
+        owners = [fact.owners for fact in self._facts.last if isinstance(fact, JobFacts)]
+        jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
+        rows = self._table.on_devices(process for listed in lists for process in listed)
+        return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
+
+    def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
+        for sampler in pipeline.samplers:
+            if sampler.unavailable and sampler.name in self._config.collector:
+                yield f"{sampler.name}: {sampler.unavailable}"
+            elif sampler.ok is False:
+                yield f"{sampler.name}: {sampler.trouble or 'its last reading has not returned'}"
+            elif sampler.trouble:
+                yield f"{sampler.name}: {sampler.trouble}"

@@ -1,0 +1,354 @@
+"""The state of a machine for the screen: its accelerators, its host, and their history."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from chipwatch.base.text import duration
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.show.report.devices import FIGURES, DeviceState, Key, key_of, label, order
+
+HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
+"""Dimensions that distinguish readings of the host; others say which machine it is."""
+OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
+"""Figures that a part takes from its device where it has no reading itself."""
+ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
+"""Readings of a device that answers."""
+ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
+"""Counters of errors -> word, and the dimension that says which error it is."""
+RECOVERY: Final = "gpu.recovery_action"
+THROTTLED: Final = "gpu.throttled"
+LETTERS: Final = {
+    "power": "P", "thermal": "T", "hardware": "H", "hw_thermal": "T", "power_brake": "H", "sw_thermal": "T",
+    "sync_boost": "S", "board_limit": "B", "reliability": "R", "prochot": "H", "thermal_regulator": "T",
+    "thermal_memory": "T",
+}  # fmt: skip
+"""Reason of a throttle -> letter; an idle device's low clock is not one."""
+FRESH: Final = 30.0
+"""Seconds for which a reading is shown; some are made every ten seconds only."""
+LARGEST: Final = 1e30
+"""A larger figure, or one below the inverse, is a mistake; its sums and shares could be infinite."""
+SILENT: Final = 3.0
+"""Seconds, and readings, without an answer after which a device is said to be silent."""
+SHORT_HISTORY: Final = 240
+"""Samples of the history of one accelerator."""
+HOST_TRENDS: Final = (
+    "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
+)  # fmt: skip
+HISTORY: Final = 3600
+"""Samples of each history."""
+
+
+class ListedProcess(NamedTuple):
+    """A process that uses an accelerator; without one, a process of the host."""
+
+    device: Key = ()
+    pid: int = 0
+    user: str = ""
+    memory: float | None = None
+    """Bytes of the device's memory."""
+    share: float | None = None
+    """Share of the device's time, in percent."""
+    cpu: float | None = None
+    """Percent of a core."""
+    command: str = ""
+    job: str = ""
+    resident: float | None = None
+    """Share of the host's memory, in percent."""
+    age: float | None = None
+    """Seconds since its start."""
+    began: float = 0
+    """Its start as the kernel counts it; with the pid, its identity."""
+
+    @property
+    def key(self) -> tuple[int, float, Key]:
+        """The identity of its row."""
+        return self.pid, self.began, self.device
+
+
+@lru_cache(maxsize=20_000)
+def host_key(name: str, dims: Dimensions) -> str:
+    """Return a reading's name with the values that distinguish it: `cpu.load 1m`."""
+    return " ".join((name, *(dims[key] for key in HOST_KEYS if key in dims)))
+
+
+class Trend:
+    """A figure over the last hour, at a sample a second."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+
+    def put(self, at: int, value: float | None) -> None:
+        """Add a sample of the time `at` (ns)."""
+        if value is not None:
+            self._samples.append((at, value))
+
+    def __bool__(self) -> bool:
+        """Return whether there is a sample."""
+        return bool(self._samples)
+
+    @property
+    def first(self) -> int:
+        """Return the time of the oldest sample (ns)."""
+        return self._samples[0][0]
+
+    def means(self, end: int, step: float, count: int, longest: float = 0) -> list[float | None]:
+        """
+        Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns).
+
+        A sample also counts for later intervals without one, for `longest` seconds.
+        """
+        intervals: list[list[float]] = [[] for _ in range(count)]
+        size = int(step * 1e9)
+        for at, value in reversed(self._samples):
+            if (back := end // size - at // size) >= count:
+                break
+            if back >= 0:
+                intervals[count - 1 - back].append(value)
+        means: list[float | None] = []
+        age = 0.0
+        for values in intervals:
+            age = 0.0 if values else age + step
+            means.append(sum(values) / len(values) if values else means[-1] if means and age <= longest else None)
+        return means
+
+
+class Readings:
+    """The last reading of each metric."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+        self.fresh = FRESH
+        """Seconds for which a reading counts."""
+
+    def put(self, name: str, point: Datapoint) -> None:
+        """Keep a gauge's value, or a counter's rate."""
+        value: float | None = point.value
+        if point.metric.kind is Kind.COUNTER:
+            start = point.window_start
+            value = None
+            if point.increase is not None and start is not None and start < point.at:
+                value = point.increase / (point.at - start) * 1e9
+        if value is not None and (not value or 1 / LARGEST < abs(value) < LARGEST):
+            self._last[name] = value, point.at
+
+    def get(self, name: str, now: int) -> float | None:
+        """Return the last reading, None if there is none or if it is too old."""
+        value, at = self._last.get(name, (None, 0))
+        return value if now - at <= self.fresh * 1e9 else None
+
+    def names(self, beginning: str) -> list[str]:
+        """Return the names that begin so."""
+        return [name for name in self._last if name.startswith(beginning)]
+
+
+class Accelerator:
+    """One accelerator, or a part of one."""
+
+    def __init__(self, key: Key, whole: Accelerator | None) -> None:
+        """Take its key, and the device of which it is a part."""
+        self.key, self._whole = key, whole
+        self.label = label(key)
+        self.model: str = whole.model if whole else ""
+        self.readings = Readings()
+        self.errors: dict[str, str] = {}
+        self.recovery = 0, ""
+        """Time of its driver's last request for a recovery, and the recovery."""
+        self.has_parts = False
+        self.processes: Sequence[ListedProcess] = ()
+        """Processes that its driver lists."""
+        self.holding = DeviceState()
+        """Its jobs and what it does for them, as the processor `jobs` answers."""
+        self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
+        """Utilization."""
+        self._throttles: dict[str, int] = {}
+        self._summed: dict[str, int] = {}
+        self._gap, self.seen = 0, 0
+        self.answered = 0
+        """Time of its last reading of ANSWERS."""
+        self.now = 0
+
+    def take(self, point: Datapoint) -> None:
+        """Take a reading."""
+        name, at = point.metric.name, point.at
+        if at > self.seen:
+            self._gap, self.seen = at - self.seen if self.seen else 0, at
+        if name in ANSWERS:
+            self.answered = at
+        if name == THROTTLED:
+            self._throttles[point.dims.get("reason", "")] = at if point.increase else 0
+        elif name == RECOVERY:
+            if point.value:
+                self.recovery = at, point.dims.get("action", "").replace("_", " ")
+        elif name in ERRORS:
+            word, which = ERRORS[name]
+            if point.value and point.dims.get("corrected") != "yes":
+                self.errors[word] = point.dims.get(which) or f"{point.value:.0f}"
+        elif "category" in point.dims:  # the whole is the sum
+            before = self.readings.get(name, at) if self._summed.get(name) == at else None
+            self._summed[name] = at
+            self.readings.put(name, point._replace(value=point.value + (before or 0)))
+        else:
+            self.readings.put(name, point)
+
+    def end_tick(self, now: int, gap: float) -> None:
+        """Take the time, and the seconds since the last tick."""
+        self.now = now
+        self.readings.fresh = max(FRESH, 3 * gap)
+        self.history.append(None if self.silent else self.get("utilization"))
+
+    def get(self, figure: str) -> float | None:
+        """Return one of FIGURES; the utilization is of the time that `state` is of, if that is known."""
+        if figure == "utilization" and self.holding.active is not None:
+            return 100 * self.holding.active
+        for name in FIGURES[figure]:
+            if (value := self.readings.get(name, self.now)) is not None:
+                return value
+        return self._whole.get(figure) if self._whole and figure in OF_THE_DEVICE else None
+
+    @property
+    def memory(self) -> float | None:
+        """Share of the memory in use, in percent."""
+        used, total = self.get("used"), self.get("total")
+        return 100 * used / total if used is not None and total else self.get("memory")
+
+    @property
+    def total(self) -> float | None:
+        """Bytes of memory."""
+        used, share = self.get("used"), self.get("memory")
+        return self.get("total") or (100 * used / share if used and share else None)
+
+    @property
+    def power(self) -> float | None:
+        """Share of the power limit, in percent."""
+        power, limit = self.get("power"), self.get("limit")
+        return 100 * power / limit if power is not None and limit else self.get("power share")
+
+    @property
+    def flags(self) -> str:
+        """A letter for each reason that holds the clocks down."""
+        age = self.readings.fresh * 1e9
+        reasons = (reason for reason, at in self._throttles.items() if at and self.now - at <= age)
+        return "".join(sorted({LETTERS.get(reason, "") for reason in reasons}))
+
+    @property
+    def silent(self) -> float:
+        """Seconds without an answer; 0 while it answers."""
+        age = self.now - self.seen
+        return age / 1e9 if age > max(SILENT * 1e9, SILENT * self._gap) else 0.0
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """Its fault, or the reason why it is idle; and the severity: bad, warn or dim."""
+        errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
+        whole = self._whole or self
+        recovery = whole.recovery[1] if whole.recovery[0] == whole.seen else ""
+        if self.get("state") == 0:
+            word = recovery or ("failing" if whole.answered == whole.seen else "lost")
+            return f"{word} ({errors})" if errors else word, "bad"
+        if self.silent:
+            return f"no answer for {self.silent:.0f} s", "bad"
+        if errors:
+            return errors, "bad"
+        if recovery:
+            return recovery, "warn"
+        if self.job:
+            since = self.holding.seconds_since_kernel
+            doing = self.holding.doing(f"held {duration(since, 1)}" if since else "held")
+            return doing, "warn" if self.holding.state == "held" else "dim"
+        doing = self.holding.doing("held")
+        return doing.removeprefix("busy, ").removeprefix("idle, "), "warn" if self.holding.reason else "dim"
+
+    @property
+    def job(self) -> str:
+        """The jobs that hold it."""
+        return ",".join(self.holding.jobs)
+
+    @property
+    def user(self) -> str:
+        """The users of these jobs."""
+        return ",".join(self.holding.users)
+
+
+class MachineState:
+    """The state of a machine after the last tick."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        """Time of the last tick (ns since the epoch); 0 before the first."""
+        self.gap = 1.0
+        """Seconds between the last two ticks."""
+        self.host = Readings()
+        self.trends: dict[str, Trend] = {}
+        self.processes: Sequence[ListedProcess] = ()
+        """The processes of all accelerators in their order; of the host, where no driver lists any."""
+        self._devices: dict[Key, Accelerator] = {}
+
+    @property
+    def devices(self) -> list[Accelerator]:
+        """The accelerators in the order of their numbers, without devices of which only parts work."""
+        devices = self._devices.values()
+        shown = (device for device in devices if not device.has_parts or device.readings.names("gpu.memory"))
+        return sorted(shown, key=lambda device: order(device.key))
+
+    def device(self, key: Key) -> Accelerator:
+        """Return the device that `key` names."""
+        if (device := self._devices.get(key)) is None:
+            whole = self.device(key[:1]) if len(key) > 1 else None
+            if whole:
+                whole.has_parts = True
+            device = self._devices[key] = Accelerator(key, whole)
+        return device
+
+    def take(
+        self,
+        points: Iterable[Datapoint],
+        at: int,
+        processes: Iterable[ListedProcess] = (),
+        holding: Mapping[Key, DeviceState] = {},
+    ) -> None:
+        """Take the readings of the tick at `at`, the processes that are known, and the jobs of accelerators."""
+        self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
+        for point in points:
+            if key := key_of(point.dims):
+                self.device(key).take(point)
+            else:
+                self.host.put(host_key(point.metric.name, point.dims), point)
+        self.host.fresh = max(FRESH, 3 * self.gap)
+        self.processes = sorted(processes, key=lambda process: order(process.device))
+        for device in self._devices.values():
+            device.processes = [process for process in self.processes if process.device == device.key]
+            device.holding = holding.get(device.key, DeviceState())
+            device.end_tick(at, self.gap)
+        self._remember(at)
+
+    def of_host(self, name: str) -> float | None:
+        """Return a reading of the host."""
+        return self.host.get(name, self.now)
+
+    def cores(self) -> list[float]:
+        """Return the utilization of each logical CPU, in percent."""
+        names = sorted(self.host.names("cpu.core.utilization "), key=lambda name: (len(name), name))
+        return [value for name in names if (value := self.of_host(name)) is not None]
+
+    def _remember(self, at: int) -> None:
+        """Add a sample to each trend."""
+        devices = [device for device in self._devices.values() if not device.silent]
+        power = [watts for device in devices if len(device.key) == 1 and (watts := device.get("power")) is not None]
+        samples = {
+            "utilization": _mean(device.get("utilization") for device in devices),
+            "device memory": _mean(device.memory for device in devices),
+            "power": math.fsum(power) if power else None,
+            **{name: self.of_host(name) for name in HOST_TRENDS},
+        }
+        for name, value in samples.items():
+            self.trends.setdefault(name, Trend()).put(at, value)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

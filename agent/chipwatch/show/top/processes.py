@@ -1,0 +1,197 @@
+"""Reads processes of the host from /proc: a row for each, the details of one, and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from chipwatch.base.text import duration
+from chipwatch.contract.facts import DeviceProcess
+from chipwatch.host.owners import UserNames
+from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
+from chipwatch.host.procfs import read
+from chipwatch.show.report.devices import key_of
+from chipwatch.show.top.machine import ListedProcess
+
+PAGES: Final = os.sysconf("SC_PHYS_PAGES")
+PATIENCE: Final = 200
+"""A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
+MOST: Final = 1000
+"""Processes of a host that are listed."""
+LONGEST: Final = 300
+"""Characters of a command line in a row."""
+MOST_ANCESTORS: Final = 16
+HERE: Final = "/proc"
+SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
+"""Key -> signal."""
+
+
+class KnownProcess(NamedTuple):
+    """A process as of the last reading: its user and command, its CPU ticks and their time."""
+
+    user: str
+    command: str
+    ticks: int
+    at: float
+
+
+class ProcessTable:
+    """Finds user, command, CPU and memory of processes."""
+
+    def __init__(self, proc: str = HERE, root: Path = Path("/")) -> None:
+        """Take the places of the node's /proc and /."""
+        self._proc, self._users = proc, UserNames(root)
+        self._known: dict[tuple[int, float], KnownProcess] = {}
+        """By pid and start."""
+        self._all: list[ListedProcess] = []
+        self._due = 0.0
+
+    def on_devices(self, processes: Iterable[DeviceProcess]) -> list[ListedProcess]:
+        """Return a row for each process of a device."""
+        processes, now = [*processes], time.monotonic()
+        rows = {pid: self._row(pid, now) for pid in {process.pid for process in processes}}
+        self._forget(rows.values())
+        missing = ListedProcess(command="(not a process here: it has ended, or is of another container)")
+        return [(rows[each.pid] or missing)._replace(
+            device=key_of(each.dims), pid=each.pid, memory=each.memory, share=each.utilization)
+            for each in processes]  # fmt: skip
+
+    def of_host(self) -> list[ListedProcess]:
+        """Return the processes that use most of the CPUs and of the memory, read not too often."""
+        now = time.monotonic()
+        if now >= self._due:
+            try:
+                pids = [int(path.name) for path in Path(self._proc).iterdir() if path.name.isdecimal()]
+            except OSError:
+                pids = []
+            rows = [row for pid in pids if (row := self._row(pid, now))]
+            self._forget(rows)
+            self._all = sorted(rows, key=lambda row: (-(row.cpu or 0), -(row.resident or 0)))[:MOST]
+            self._due = now + PATIENCE * (time.monotonic() - now)
+        return self._all
+
+    def _row(self, pid: int, now: float) -> ListedProcess | None:
+        current = stat_of(self._proc, pid)
+        if not current:
+            return None
+        name, stat = current
+        known, cpu = self._known.get((pid, stat.began)), None
+        if known and now > known.at:
+            cpu = 100 * (stat.own - known.ticks) / ProcTree.second / (now - known.at)
+        user, command = (known.user, known.command) if known else self._names(pid, name)
+        self._known[pid, stat.began] = KnownProcess(user, command, stat.own, now)
+        resident = 100 * stat.pages / PAGES
+        return ListedProcess((), pid, user, None, None, cpu, command, "", resident, _age(stat), stat.began)
+
+    def _names(self, pid: int, name: str) -> tuple[str, str]:
+        """Return the owner's name, or number, and the command."""
+        user = ""
+        with suppress(OSError):
+            user = self._users.name(f"{Path(f'{self._proc}/{pid}').stat().st_uid}")
+        return user, shortened(command_of(self._proc, pid, name))
+
+    def _forget(self, rows: Iterable[ListedProcess | None]) -> None:
+        """Forget the processes that are not in `rows`."""
+        present = {(row.pid, row.began) for row in rows if row}
+        self._known = {key: known for key, known in self._known.items() if key in present}
+
+
+def stat_of(proc: str, pid: int) -> tuple[str, Stat] | None:
+    """Return the name and the figures of a process, None if it cannot be read."""
+    line = read(f"{proc}/{pid}/stat")
+    with suppress(ValueError):  # it has ended
+        return os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), parse_stat(line)
+    return None
+
+
+def command_of(proc: str, pid: int, name: str) -> str:
+    """Return the command line, the name in brackets for a thread of the kernel."""
+    line = read(f"{proc}/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    return os.fsdecode(line) or f"[{name}]"
+
+
+def shortened(command: str) -> str:
+    """Return a command line without the folder of the program, and of a script that Python runs."""
+    program, *words = command[:LONGEST].split(" ")
+    if not program.startswith("["):
+        program = PurePath(program).name or program
+    if program.startswith("python") and words and words[0].startswith("/"):
+        words[0] = PurePath(words[0]).name
+    return " ".join((program, *words))
+
+
+def _age(stat: Stat) -> float:
+    """Return the seconds since the start of a process."""
+    if sys.platform != "linux":
+        return 0.0  # not reached: there is no /proc
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began / ProcTree.second)
+
+
+def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
+    """Return what /proc has about a process: its tree, cgroup, and the names of its environment without values."""
+    pid = process.pid
+    current = stat_of(proc, pid)
+    if not current or current[1].began != process.began:
+        return {"process": f"{pid} has ended, or is of another container"}
+    name, stat = current
+    began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
+    children = read(f"{proc}/{pid}/task/{pid}/children").split()
+    cgroups = {line.rpartition(":")[2] for line in os.fsdecode(read(f"{proc}/{pid}/cgroup")).splitlines()}
+    variables = read(f"{proc}/{pid}/environ", 1 << 20).split(b"\0")
+    names = sorted({os.fsdecode(variable.partition(b"=")[0]) for variable in variables if b"=" in variable})
+    return {
+        "process": f"{pid}, {name}, state {stat.state}, {stat.threads} threads",
+        "command": command_of(proc, pid, name),
+        "user": process.user,
+        "job": process.job or "none is known",
+        "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
+        "CPU time": duration(stat.own / ProcTree.second, 2),
+        "memory": f"{stat.pages * ProcTree.page / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
+        "parents": " < ".join(_named(proc, parent) for parent in _ancestors(proc, stat)) or "none",
+        "children": ", ".join(_named(proc, int(child)) for child in children[:MOST_ANCESTORS]) or "none",
+        "cgroup": ", ".join(sorted(cgroups)) or "unknown",
+        "environment": " ".join(names) or "not permitted, or empty",
+    }
+
+
+def _named(proc: str, pid: int) -> str:
+    process = stat_of(proc, pid)
+    return f"{pid} {process[0]}" if process else f"{pid}"
+
+
+def _ancestors(proc: str, stat: Stat) -> list[int]:
+    pids = [stat.parent]
+    while len(pids) < MOST_ANCESTORS and pids[-1] and (parent := stat_of(proc, pids[-1])):
+        pids.append(parent[1].parent)
+    return [*takewhile(bool, pids)]
+
+
+def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
+    """Send a signal to a process unless its number belongs to another one by now; return what to tell the user."""
+    target = f"{process.pid} ({process.command[:40]})"
+    if sys.platform != "linux":
+        return "not sent: it needs Linux"
+    if proc != HERE:
+        return f"not sent: {proc} is of another machine or container"
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (OSError, ValueError) as problem:
+        return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
+    try:
+        current = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
+        if not current or current[1].began != process.began:
+            return f"not sent: {target} has ended"
+        signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
+    except OSError as problem:
+        return f"not sent to {target}: {problem.strerror or problem}"
+    finally:
+        os.close(handle)
+    return f"sent {name} to {target}"

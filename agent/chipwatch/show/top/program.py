@@ -1,0 +1,189 @@
+"""The loop of `chipwatch top`: takes frames and keys, and draws."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from traceback import format_exception_only
+from typing import Any, Final
+
+from chipwatch.base.redaction import one_line
+from chipwatch.base.system import state_folder
+from chipwatch.config.options import Config
+from chipwatch.contract.errors import ConfigError
+from chipwatch.history.columns import load_run
+from chipwatch.show.report.devices import FIGURES, key_of
+from chipwatch.show.top import palette
+from chipwatch.show.top.delivery import Delivery
+from chipwatch.show.top.draw import Line
+from chipwatch.show.top.live import Frame, Live, Source
+from chipwatch.show.top.machine import MachineState
+from chipwatch.show.top.processes import HERE, send
+from chipwatch.show.top.replay import Player, jobs
+from chipwatch.show.top.screen import Notes, compose
+from chipwatch.show.top.terminal import Ended, Terminal, refused
+from chipwatch.show.top.view import View
+
+IDLE: Final = 60.0
+"""Seconds after which the screen is redrawn even without a key."""
+REDRAW: Final = 0.05
+"""Seconds between two drawings at least, so that a held key does not cost a core."""
+
+
+@dataclass(frozen=True)
+class TopOptions:
+    """The options of `chipwatch top` that are not of the configuration."""
+
+    interval: float = 1.0
+    colors: str | None = None
+    replay: Sequence[Path] = ()
+
+
+def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
+    """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
+    if why := refused(env):
+        raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
+    logging.disable(logging.CRITICAL)  # the screen shows what is wrong
+    terminal = Terminal()
+    if options.replay:
+        player = Player(load_run(*options.replay))
+        return show(player, terminal, Top(options.replay[0].name, options, env), env)
+    source = Live(config, options.interval, terminal.wake)
+    delivery = Delivery(state_folder(config.spool, env), terminal.wake)
+    delivery.start()
+    return show(source, terminal, Top(platform.node(), options, env, delivery, str(config.proc)), env)
+
+
+def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
+    """Draw the frames of `source` until a key or a signal ends it."""
+    many = palette.has_256_colors(env)
+    bugs: list[threading.ExceptHookArgs] = []
+
+    def show_bug(bug: threading.ExceptHookArgs) -> None:
+        bugs.append(bug)
+        text = one_line(format_exception_only(bug.exc_type, bug.exc_value)[-1])
+        top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart chipwatch top: {text}")
+        terminal.wake()
+
+    threading.excepthook = show_bug  # the default would print into the screen
+    try:
+        with terminal:
+            terminal.draw([palette.render(line, top.palette, many=many) for line in top.lines(terminal.size(), "")])
+            source.start()  # takes a while; an empty screen is shown by now
+            gc.freeze()
+            while "quit" not in top.view.orders:
+                top.take(source)
+                lines = top.lines(terminal.size(), source.mode())
+                terminal.draw([palette.render(line, top.palette, many=many) for line in lines])
+                time.sleep(REDRAW)
+                for key in terminal.wait(IDLE if top.view.paused else source.due()):
+                    top.view.press(key)
+    except KeyboardInterrupt:
+        return 0
+    except Ended as end:
+        return 128 + end.number if end.number else 0
+    finally:
+        terminal.restore()  # a signal may have come between the last line and the restoration
+        threading.excepthook = threading.__excepthook__
+        source.close()
+        logging.disable(logging.NOTSET)
+        for bug in bugs:
+            threading.excepthook(bug)
+    return 0
+
+
+class Top:
+    """The content of the screen: the machine, the view and the style."""
+
+    def __init__(
+        self,
+        title: str,
+        options: TopOptions,
+        env: Mapping[str, str],
+        delivery: Delivery | None = None,
+        proc: str = HERE,
+    ) -> None:
+        self.machine, self.view = MachineState(), View()
+        self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
+        self._title, self._delivery, self._proc = title, delivery, proc
+        self._troubles: tuple[str, ...] = ()
+        self._jobs: list[str] = []
+        """The jobs of a recording."""
+        self.bugs: list[str] = []
+        """Messages about threads that have ended by a bug."""
+
+    def take(self, source: Any) -> None:
+        """Take new frames unless paused, and carry out what keys have ordered."""
+        if not self.view.paused:
+            for frame in source.new():
+                if source.rewound:
+                    self.machine, source.rewound = MachineState(), False
+                    self._jobs = []
+                self._take(frame)
+        orders, self.view.orders = self.view.orders, []
+        for order in orders:
+            if order == "snapshot":
+                self.view.message = self._write()
+            elif order == "send":
+                self._send()
+            elif order != "quit":
+                source.press(order)
+
+    def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
+        """Return the screen."""
+        delivery = self._delivery.parts if self._delivery else ()
+        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs, self._proc)
+        return compose(self.machine, self.view, size, notes)
+
+    def _take(self, frame: Frame) -> None:
+        for dims, model in frame.models.items():
+            if key := key_of(dims):
+                self.machine.device(key).model = model
+        self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
+        self._troubles = frame.troubles
+        if frame.holding:  # it has the jobs of each device
+            self._jobs = [*frame.why]
+        else:
+            self._jobs = jobs(frame.points) or self._jobs
+
+    def _send(self) -> None:
+        """Send the confirmed signal to its process."""
+        view = self.view
+        process = next((each for each in self.machine.processes if each.key == view.asking), None)
+        view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
+        view.asking = None
+
+    def _write(self) -> str:
+        """Write a snapshot into the current folder; return what to tell the user."""
+        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
+        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
+                json.dump(self.snapshot(), file, indent=1)
+        except OSError as problem:
+            return f"cannot write {path}: {problem.strerror or problem}"
+        return f"written: {path}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the current figures as a JSON object, without those that cannot be read."""
+        machine = self.machine
+        devices = []
+        for device in machine.devices:
+            figures = {name: value for name in FIGURES if (value := device.get(name)) is not None}
+            names = {"model": device.model, "flags": device.flags, "state": device.state[0]}
+            names |= {"job": device.job, "user": device.user}
+            texts = {name: text for name, text in names.items() if text}
+            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes]
+            devices.append({**dict(device.key), **texts, **figures, "processes": processes})
+        host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
+        time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
+        return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}

@@ -1,0 +1,125 @@
+"""The one renderer of the screen's tables: columns with figures, bars, graphs, and a text that takes the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from chipwatch.show.top.draw import WHOLE, Line, bar, figure, fit, load, padded, width_of
+from chipwatch.show.top.graphs import sparkline
+
+LEAST: Final = 6
+"""Cells of a bar or a graph below which columns yield."""
+GAP: Final = 2
+
+
+class Column(NamedTuple):
+    """A column of a table, whose cells are made from a row."""
+
+    title: str
+    width: int
+    """Cells of its text at most."""
+    cell: Callable[[Any], tuple[str, str]]
+    """Returns the text and its role."""
+    value: Callable[[Any], float | str | None] | None = None
+    """Returns the value to sort by; without it the text counts."""
+    columns: int = 0
+    """Columns of the screen from which it is shown."""
+    left: bool = False
+    percent: Callable[[Any], float | None] | None = None
+    """Returns the percent of a bar before the text."""
+    history: Callable[[Any], Sequence[float | None]] | None = None
+    """Returns the percentages of a graph before the text."""
+    optional: bool = False
+    """True if it is left out where no row has a value."""
+    snug: bool = False
+    """True if it is only as wide as the rows need."""
+    rest: bool = False
+    """True if its text takes what is left of the line."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether a bar or a graph is before the text."""
+        return bool(self.percent or self.history)
+
+    def key(self, row: Any) -> tuple[bool, Any]:
+        """Return the place of `row`: figures descend, texts ascend, absent values are last."""
+        value = self.value(row) if self.value else self.cell(row)[0].lower()
+        if isinstance(value, str):
+            return not value or value == "-", value
+        return value is None, -(value or 0)
+
+
+def figures(
+    title: str, width: int, value: Callable[[Any], float | None], form: Callable[[float], str] = WHOLE, **more: Any
+) -> Column:
+    """Return a column of figures in this form, by which it is sorted, too."""
+    return Column(title, width, lambda row: (figure(value(row), form), ""), value, **more)
+
+
+def ordered(rows: Sequence[Any], columns: Sequence[Column], title: str, *, reverse: bool) -> list[Any]:
+    """Return `rows` by the column of this title; as they are if there is none."""
+    column = next((column for column in columns if column.title == title), None)
+    rows = sorted(rows, key=column.key) if column else [*rows]
+    return rows[::-1] if reverse else rows
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Any], width: int) -> list[Column]:
+    """Return the columns for a screen of `width`."""
+    shown = []
+    for column in columns:
+        texts = [column.cell(row)[0] for row in rows] if column.optional or column.snug else []
+        if width < column.columns or (column.optional and not {*texts} - {"", "-"}):
+            continue
+        if column.snug:
+            needed = max([len(column.title), *(width_of([(text, "")]) for text in texts)])
+            column = column._replace(width=min(column.width, needed))  # noqa: PLW2901
+        shown.append(column)
+    return shown
+
+
+def cells_of(columns: Collection[Column], width: int) -> int:
+    """Return the cells of each bar and graph in a table of `width`."""
+    drawn = sum(column.is_drawn for column in columns)
+    return (width - sum(column.width + GAP + column.is_drawn for column in columns)) // max(1, drawn)
+
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Any], width: int, *, chosen: str, mark: int | None
+) -> Iterator[Line]:
+    """Yield the titles, of which the `chosen` one is marked, and the rows, of which that at the place `mark` is."""
+    cells = max(1, cells_of(columns, width))
+    titles: Line = []
+    for column in columns:
+        room = column.width + (cells + 1) * column.is_drawn
+        left = column.left or column.is_drawn
+        text = column.title if column.rest else padded(column.title, room + left, left=left)  # one cell of the gap
+        titles += [(text, "key" if column.title == chosen else "head"), (" " * (GAP - left), "head")]
+    yield titles
+    for place, row in enumerate(rows):
+        line: Line = []
+        for column in columns:
+            text, role = column.cell(row)
+            if column.percent:
+                percent = column.percent(row)
+                line += [*bar(percent, cells, role or load(percent)), (" ", "")]
+            elif column.history:
+                line += [*sparkline(column.history(row), cells), (" ", "")]
+            line.append((text if column.rest else padded(text, column.width, left=column.left), role))
+            line.append((" " * GAP, ""))
+        yield [(text, "cursor") for text, _ in fit(line, width)] if place == mark else line
+
+
+def has(word: str, texts: Iterable[str]) -> bool:
+    """Return whether the word of a filter is in one of the texts of a row, in capitals or not."""
+    return any(word.lower() in text.lower() for text in texts)
+
+
+def title_at(columns: Sequence[Column], width: int, x: int) -> str:
+    """Return the title of the column at the cell `x` (from 0) of the table; "" beside the table."""
+    end = 0
+    for column in columns:
+        end += width - end if column.rest else column.width + GAP + (cells_of(columns, width) + 1) * column.is_drawn
+        if x < end:
+            return column.title
+    return ""

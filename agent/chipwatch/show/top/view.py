@@ -1,0 +1,179 @@
+"""The user's choices of what the screen shows, changed by keys and by the mouse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chipwatch.show.top.processes import SIGNALS
+
+STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
+"""Seconds of one dot of the graphs."""
+FAR: Final = 1_000_000
+"""More rows than a table has."""
+WHEEL: Final = 3
+"""Rows of a turn of the wheel."""
+SWITCHES: Final = {
+    "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
+}  # fmt: skip
+ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
+ORDERS: Final = {"q": "quit", "w": "snapshot"}
+Row = tuple[Any, ...]
+"""Identity of a row: the key of a device; pid, start and device of a process."""
+
+
+@dataclass
+class Drawn:
+    """The rows, titles and columns of the last drawing, for keys and clicks."""
+
+    rows: list[list[Row]] = field(default_factory=lambda: [[], []])
+    """All rows of the devices, and of the processes."""
+    lines: dict[int, Row] = field(default_factory=dict)
+    """Line of the screen -> row."""
+    titles: dict[int, tuple[int, Callable[[int], str]]] = field(default_factory=dict)
+    """Line of the screen -> number of the table whose titles it has, and the title at a cell."""
+    columns: list[Sequence[str]] = field(default_factory=lambda: [(), ()])
+    """Titles of each table."""
+    hidden: int = 0
+    """Rows that have no place on the screen."""
+
+
+@dataclass
+class View:
+    """The choices; `press` changes them."""
+
+    sorts: list[str] = field(default_factory=lambda: ["", ""])
+    """Title by which the devices, and the processes, are sorted."""
+    reverse: bool = False
+    filter: str = ""
+    typing: bool = False
+    paused: bool = False
+    processes: bool = True
+    graphs: bool = True
+    cores: bool = False
+    help: bool = False
+    details: bool = False
+    selected: Row | None = None
+    firsts: list[int] = field(default_factory=lambda: [0, 0])
+    """First row of each table that is shown."""
+    page: int = 1
+    """Rows of a page, as of the last drawing."""
+    drawn: Drawn = field(default_factory=Drawn)
+    zoom: int | None = None
+    """Place in STEPS; None: as much as is known, up to two seconds a dot."""
+    back: float = 0
+    """Seconds from the end of the graphs to now."""
+    asking: Row | None = None
+    """The process for which a signal is being chosen."""
+    signal: str = ""
+    """The signal that is to be confirmed."""
+    message: str = ""
+    """Result of the last key."""
+    orders: list[str] = field(default_factory=list)
+    """Orders to the program: quit, snapshot, send, or a key of a player."""
+
+    @property
+    def step(self) -> int:
+        """Seconds of one dot of the graphs at most."""
+        return STEPS[1 if self.zoom is None else self.zoom]
+
+    @property
+    def table(self) -> int:
+        """The table of the selected row: 0 for devices, 1 for processes."""
+        rows = self.drawn.rows
+        return int(self.selected in rows[1] or not rows[0])
+
+    @property
+    def process(self) -> Row | None:
+        """The selected process."""
+        return self.selected if self.selected in self.drawn.rows[1] else None
+
+    def press(self, key: str) -> None:
+        """Take a key, named as in `terminal.keys`."""
+        self.message = ""
+        page = self.page
+        moves = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -FAR, "end": FAR}
+        moves |= {"wheel up": -WHEEL, "wheel down": WHEEL}
+        if self.typing:
+            self._type(key)
+        elif self.asking:
+            self._confirm(key)
+        elif key in moves:
+            self._move(moves[key])
+        elif key.startswith("click "):
+            _, x, y = key.split()
+            self._click(int(x), int(y))
+        else:
+            self._choose(key)
+
+    def _choose(self, key: str) -> None:
+        times = {"left": 30 * self.step, "right": -30 * self.step}
+        if key in SWITCHES:
+            setattr(self, SWITCHES[key], not getattr(self, SWITCHES[key]))
+        elif key in ZOOMS:
+            self.zoom = min(max((1 if self.zoom is None else self.zoom) + ZOOMS[key], 0), len(STEPS) - 1)
+        elif key in ("s", "S"):
+            titles = ["", *self.drawn.columns[self.table][1:]]
+            at = titles.index(now) if (now := self.sorts[self.table]) in titles else 0
+            self.sorts[self.table] = titles[(at + (1 if key == "s" else -1)) % len(titles)]
+        elif key == "/":
+            self.typing, self.filter = True, ""
+        elif key == "escape":
+            self.filter, self.help, self.details, self.back, self.selected = "", False, False, 0, None
+        elif key == "tab":
+            other = self.drawn.rows[1 - self.table]
+            self.selected = other[0] if other else self.selected
+        elif key in ("enter", "k"):
+            self._act(key)
+        else:
+            self.back = max(0, self.back + times.get(key, 0))
+            self.orders.append(ORDERS.get(key, key))
+
+    def _move(self, rows: int) -> None:
+        """Select another row."""
+        every = [row for table in self.drawn.rows for row in table]
+        if every:
+            at = every.index(self.selected) if self.selected in every else -(rows > 0)
+            self.selected = every[min(max(at + rows, 0), len(every) - 1)]
+
+    def _click(self, x: int, y: int) -> None:
+        """Select a row, show the details of the selected one, or sort by a title."""
+        if self.help or self.details:
+            self.help = self.details = False
+        elif row := self.drawn.lines.get(y):
+            self.details = row == self.process
+            self.selected = row
+        elif y in self.drawn.titles:
+            table, title_at = self.drawn.titles[y]
+            title = title_at(x)
+            self.reverse = not self.reverse if self.sorts[table] == title else False
+            self.sorts[table] = title
+
+    def _act(self, key: str) -> None:
+        """Show the details of the selected process, or ask for a signal."""
+        if not self.process:
+            self.message = "choose a process first: arrows, Tab, or a click"
+        elif key == "enter":
+            self.details = not self.details
+        else:
+            self.asking, self.signal = self.process, ""
+
+    def _confirm(self, key: str) -> None:
+        """Take the signal, then its confirmation; any other key ends the question."""
+        if not self.signal and key in SIGNALS:
+            self.signal = SIGNALS[key]
+        elif self.signal and key == "y":
+            self.orders.append("send")
+        else:
+            self.asking, self.message = None, "nothing was sent"
+
+    def _type(self, key: str) -> None:
+        """Take a key of the filter's text."""
+        if key in ("enter", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable() and len(self.filter) < 40:
+            self.filter += key

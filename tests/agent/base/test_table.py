@@ -1,0 +1,35 @@
+"""The one renderer of tables."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from chipwatch.base.table import TableColumn, row, table
+from chipwatch.show.report.devices import DeviceState, device_states
+
+
+def test_columns_are_aligned_by_the_cells_of_a_terminal():
+    names = TableColumn(["NAME", "日本語", "a"])
+    numbers = TableColumn(["N", "5", "1,000"], right=True)
+    lines = [*table([names, numbers])]
+    assert lines == ["NAME        N", "日本語      5", "a       1,000"]
+    assert {cell_len(line) for line in lines} == {13}
+
+
+def test_a_column_is_left_out_if_all_its_cells_are_empty_ones():
+    kept, empty = TableColumn(["A", "-", "1"], empty=("-",)), TableColumn(["B", "-", "-"], empty=("-",))
+    assert [*table([kept, empty])] == ["A", "-", "1"]
+
+
+def test_a_line_has_no_spaces_at_its_end():
+    assert [*table([TableColumn(["a", "b"]), TableColumn(["", "long"])])] == ["a", "b  long"]
+
+
+def test_a_row_of_fixed_widths_fills_all_cells_but_the_last():
+    assert row(("sink", "日本", "ok", "text"), (6, 5, 3), "|") == "sink  |日本 |ok |text"
+
+
+def test_a_device_of_an_older_or_newer_agent_has_the_fields_that_both_know():
+    (state,) = device_states({"devices": [{"place": {"gpu": "0"}, "state": "stalled", "cause": "data", "new": 1}]})
+    assert state == DeviceState(place={"gpu": "0"}, state="stalled", cause="data")
+    assert (state.key, state.doing("held")) == ((("gpu", "0"),), "stalled: data")

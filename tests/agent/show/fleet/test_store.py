@@ -1,0 +1,251 @@
+"""The fleet and its jobs from a store with Prometheus' API; tests/proof/test_fleet.py asks a real one."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+import pytest
+from tests.doubles.promql import PromqlDouble
+
+from chipwatch.contract.errors import ConfigError
+from chipwatch.show.fleet import store
+from chipwatch.show.fleet.poll import Access, complete
+from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault, jobs, signed
+
+LONG = 60.0
+USED = "gpu_utilization_ratio or "
+HOUR = "count by (Hostname"
+
+
+def ask(double, query):
+    with closing(PromClient(double.url, Access())) as client:
+        return client.ask(query)
+
+
+def sample(name, value, **labels):
+    return {"__name__": name, "instance": "n1:9465", "job": "chipwatch", **labels}, value
+
+
+def fleet(answers):
+    with PromqlDouble(answers) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        nodes = {node.node: node for node in complete(source, LONG)}
+        source.close()
+        assert not source.trouble
+    return nodes
+
+
+def test_native_names_make_the_line_of_a_node():
+    nodes = fleet({
+        USED: [sample("gpu_utilization_ratio", 0.9, gpu="0"), sample("gpu_utilization_ratio", 0, gpu="1")],
+        "gpu_power_watts or": [sample("gpu_power_watts", 600, gpu="0")],
+        "job_gpus": [sample("job_gpus", 2, exported_job="41337", user="ada")],
+        "gpu_count": [sample("gpu_count", 1, state="busy"), sample("gpu_count", 1, state="stalled", cause="data")],
+        "node_cpu_seconds_total": [({"instance": "n1:9465"}, 0.25)],
+        "agent_spool_oldest": [sample("agent_spool_oldest_seconds", 900)],
+    })  # fmt: skip
+    node = nodes["n1"]
+    assert (node.gpus, node.busy, node.utilization, node.power, node.cpu) == (2, 1, 45, 600, 25)
+    assert (node.jobs, node.users, node.idle, node.delivery) == (
+        ["41337"],
+        ["ada"],
+        {"data": 1},
+        "points 15 min old",
+    )
+    assert node.verdict is None
+
+
+def test_series_of_several_exporters_of_one_machine_make_one_line():
+    nodes = fleet({
+        USED: [sample("DCGM_FI_DEV_GPU_UTIL", 37, gpu="0", instance="10.0.0.1:9400", Hostname="n1", pod="train-0")],
+        "node_cpu_seconds_total": [({"instance": "10.0.0.1:9100"}, 0.5)],
+    })  # fmt: skip
+    assert [*nodes] == ["n1"]
+    assert (nodes["n1"].utilization, nodes["n1"].cpu, nodes["n1"].jobs) == (37, 50, ["train-0"])
+
+
+def test_a_utilization_of_dcgm_4_7_is_0_to_1_and_a_last_xid_is_a_note():
+    labels = {"gpu": "0", "instance": "n1:9400", "hostname": "n1"}
+    nodes = fleet({
+        "label_replace(DCGM_FI_DEV_GPU_UTIL_RATIO and on": [
+            sample("DCGM_FI_DEV_GPU_UTIL_RATIO", 0.87, **labels, chipwatch_rule="DCGM_FI_DEV_GPU_UTIL_RATIO_OF_ONE"),
+            sample("DCGM_FI_DEV_GPU_UTIL_RATIO", 0.87, **labels),
+        ],
+        "DCGM_FI_DEV_XID_ERROR": [sample("DCGM_FI_DEV_XID_ERROR", 79, **labels)],
+    })  # fmt: skip
+    assert (nodes["n1"].utilization, nodes["n1"].reason) == (87, "gpu 0 had Xid 79; its page does not say when")
+
+
+def test_nodes_behind_one_address_are_lines_of_their_names():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", value, gpu="0", host_name=name, instance="gateway:8889")
+                          for name, value in (("n1", 0.9), ("n2", 0.1))]})  # fmt: skip
+    assert {name: node.utilization for name, node in nodes.items()} == {"n1": 90, "n2": 10}
+
+
+def test_faults_of_gauges_and_of_counters_in_an_hour_make_the_verdict():
+    def wrong(name, metric, value, **labels):
+        return sample(name, value, chipwatch_rule=metric, gpu="3", **labels)
+
+    nodes = fleet({"label_replace": [
+        wrong("gpu_state", "gpu.state", 0, instance="bad:9465"),
+        wrong("", "gpu.xid", 1.02, instance="low:9465", xid="48", action="see_workflow"),
+    ]})  # fmt: skip
+    assert (nodes["bad"].verdict, nodes["low"].verdict) == ("not fit", "degraded")
+    assert nodes["low"].reason == "gpu 3 had Xid 48"
+
+
+def test_a_node_of_the_last_hour_without_samples_is_silent():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", 0.9, gpu="0")],
+                   HOUR: [({"instance": "n1:9465"}, 1), ({"instance": "gone:9465"}, 1)]})  # fmt: skip
+    assert (nodes["n1"].word, nodes["gone"].word, nodes["gone"].error) == ("", "silent", "no samples any more")
+
+
+def test_a_node_of_two_agents_says_that_its_figures_are_of_both():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", 0.9, gpu="0")],
+                   "agent_spool_oldest": [sample("agent_spool_oldest_seconds", 0, instance=f"{host}:{port}", sink=sink)
+                                          for host, port in (("n1", 9465), ("n1", 9466), ("n2", 9465))
+                                          for sink in ("otlp", "prometheus")]})  # fmt: skip
+    assert [nodes[name].reason for name in ("n1", "n2")] == ["figures of 2 agents: n1:9465, n1:9466", ""]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"status":"success","data":{"result":[{"metric":{},"value":[1,1' + b"0" * 400 + b"]}]}}",
+     b'{"status":"success","data":' + b"[" * 200_000, b'{"status":"error","error":"x","data":{"result":[]}}', b"[]", b""],
+    ids=["a number", "depth", "an error", "a list", "nothing"],
+)  # fmt: skip
+def test_another_answer_than_one_of_the_api_is_named_and_ends_nothing(body):
+    with PromqlDouble(body=body) as double, pytest.raises(StoreFault, match="is the URL right"):
+        ask(double, "up")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [['{"metric":{},"value":[1,"1"]}'] * 20_000, ['{"metric":{"0":""' + ',"1":""' * 99_999 + '},"value":[1,"1"]}']],
+    ids=["rows", "labels"],
+)  # fmt: skip
+def test_an_answer_of_more_series_than_a_fleet_has_is_refused_before_one_is_made(rows, monkeypatch):
+    monkeypatch.setattr(store, "StoreAnswer", None)  # nothing is decoded
+    body = f'{{"status":"success","data":{{"result":[{",".join(rows)}]}}}}'.encode()
+    with (
+        PromqlDouble(body=body) as double,
+        closing(PromClient(double.url, Access())) as client,
+        pytest.raises(StoreFault, match="series, or too many labels"),
+    ):
+        client.ask("up", 5000)
+
+
+def test_the_answers_of_a_round_have_one_bound_together(monkeypatch):
+    monkeypatch.setattr(store, "MAX_ROWS", 100)
+    used = [sample("gpu_utilization_ratio", 0.9, gpu="0", instance=f"n{number}") for number in range(70)]
+    with PromqlDouble({USED: used, "gpu_power_watts or": used}) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        assert complete(source, LONG) == []
+        source.close()
+    assert source.trouble == "127.0.0.1: its answers have more than 100 series, or too many labels"
+
+
+def test_series_that_no_query_asked_for_make_no_verdict():
+    labels = {"instance": "n1:9465", "gpu": "0"}
+    nodes = fleet({"label_replace": [(labels, 5), ({**labels, "chipwatch_rule": "gpu.bogus"}, 5)]})
+    assert nodes["n1"].verdict is None
+
+
+def test_a_store_that_answers_in_part_or_not_at_all_says_so():
+    text = '{"status":"success","warnings":["PromQL info: x","2 of 3 stores"],"data":{"result":[]}}'
+    with PromqlDouble(body=text.encode()) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        assert source.trouble == "127.0.0.1: no answer yet"
+        source.start()
+        complete(source, LONG)
+        source.close()
+    assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
+
+
+def test_the_cpus_are_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
+    with PromqlDouble() as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        complete(source, LONG)
+        source.close()
+        rates = [query for query in double.queries if "node_cpu" in query]
+    assert len([query for query in rates if "(irate(" in query]) == 1
+    assert not [query for query in rates if "(rate(" in query]
+
+
+def test_no_query_selects_by_a_pattern_of_names():
+    with PromqlDouble() as double:
+        source = PromStore(f"{double.url}/prometheus/", Access(), 5.0, lambda: None)
+        source.start()
+        complete(source, LONG)
+        source.close()
+    assert set(double.paths) == {"/prometheus/api/v1/query"}
+    assert len(double.queries) == 9
+    assert not [query for query in double.queries if "__name__" in query or "{}" in query]
+
+
+@pytest.mark.parametrize(
+    ("double", "says"),
+    [(PromqlDouble(status=401, body=b"no token"), "status 401: no token"),
+     (PromqlDouble(body=b"<html>Grafana</html>"), "is the URL right"),
+     (PromqlDouble(body=b'{"status": "success", "data": {"result": [{"value": ["x"]}]}}'), "is the URL right"),
+     (PromqlDouble(body=b"[]"), "is the URL right")],
+)  # fmt: skip
+def test_a_store_that_does_not_answer_rightly_is_named(double, says):
+    with double, pytest.raises(StoreFault, match=says):
+        ask(double, "up")
+
+
+def test_values_that_are_not_finite_are_left_out():
+    with PromqlDouble({"up": [({"a": "1"}, "NaN"), ({"a": "2"}, "+Inf"), ({"a": "3"}, "2")]}) as double:
+        assert [found.value for found in ask(double, "up")] == [2]
+
+
+def test_a_token_is_read_for_each_question_and_goes_by_https_or_to_this_machine_only(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with pytest.raises(ConfigError, match="by https only"):
+        PromClient("http://prometheus:9090", Access(token_file=file))
+    with PromqlDouble() as double, closing(PromClient(double.url, Access(token_file=file))) as client:
+        client.ask("up")
+        file.write_text("second\n")
+        client.ask("up")
+    assert [head["Authorization"] for head in double.heads] == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://x", "http://", "http://user:word@x", "http://x y"])
+def test_a_bad_url_is_refused(url):
+    with pytest.raises(ConfigError, match="--prometheus"):
+        PromClient(url, Access())
+
+
+def test_amazons_store_gets_a_signature_of_its_service_and_region(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x" * 40)
+    url = "https://aps-workspaces.eu-west-1.amazonaws.com/workspaces/ws-1"
+    head = signed(f"{url}/api/v1/query", b"query=up", {"Accept": "application/json"}, "eu-west-1")
+    assert "/eu-west-1/aps/aws4_request" in head["Authorization"]
+    assert "SignedHeaders=" in head["Authorization"]
+    assert PromClient(url, Access())._amazon[1] == "eu-west-1"
+    assert PromClient("https://aps-workspaces.evil.example/w", Access())._amazon is None
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    with pytest.raises(StoreFault, match="needs botocore"):
+        signed(url, b"", {}, "eu-west-1")
+
+
+def test_jobs_have_the_times_of_their_states_over_all_nodes():
+    job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
+    answers = {
+        "min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],
+        'increase(job_gpu_time_seconds_total{exported_job=""}[3600s])': [({**job, "state": "busy"}, 7000.0), ({**job, "state": "held"}, 200.0)],
+        "job_gpu_idle_time_seconds_total": [({**job, "cause": "held"}, 200.0)],
+        "job_energy": [(job, 3.6e6)],
+    }  # fmt: skip
+    with PromqlDouble(answers) as double, closing(PromClient(double.url, Access())) as client:
+        (record,) = jobs(client, 3600.0)
+    assert (record.job, record.user, record.since, record.until) == ("41337", "ada", 1000, 4600)
+    assert (record.seconds, record.idle, record.energy) == ({"busy": 7000, "held": 200}, {"held": 200}, 3.6e6)
+    assert record.cost is None
