@@ -68,7 +68,7 @@ __all__ = [
 MODULES: Final = (
     "contract.datapoint", "contract.errors", "contract.collector", "contract.processor", "contract.sink",
     "contract.facts", "contract.plugin", "contract.owner", "host.counters", "contract.trusted_clock", "contract.advice",
-    "contract.testing", "watching.watch",
+    "contract.testing", "show.watching.watch",
 )  # fmt: skip
 """The modules that define these names, in the order in which they are searched; the last is for `watch` alone."""
 

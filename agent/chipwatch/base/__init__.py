@@ -1,1 +1,1 @@
-"""What every room stands on, and what knows none of them: words and their redaction, tables, files, the version."""
+"""Words and their redaction, tables, files, the version: every room stands on them, and they know none."""
