@@ -102,7 +102,7 @@ def test_what_is_secret_in_the_configuration_is_found_in_logs_and_a_name_beside_
     pack(tmp_path / "bundle.tar.gz", config, [], {})
     server.close()
     parts = read(tmp_path / "bundle.tar.gz")
-    assert json.loads(parts["chipwatch/service.json"]) == {
+    assert json.loads(parts["chipwatch/status.json"]) == {
         "sinks": ["<secret> for <user> in <project>", {"<secret>": 1}]
     }
     assert json.loads(parts["chipwatch/config.json"])["sinks"] == {"mine": {"headers": "<1 set>"}}
@@ -150,7 +150,7 @@ def test_a_bundle_holds_what_a_ticket_needs(packed):
     assert "chipwatch 0." in parts["chipwatch/versions.txt"]
     assert "CHIPWATCH_SINKS__CLOUDWATCH__PROFILE" in parts["chipwatch/versions.txt"]
     assert json.loads(parts["chipwatch/config.json"])["interval"] == 5
-    assert "is not allowed" in parts["chipwatch/service.json"]
+    assert "is not allowed" in parts["chipwatch/status.json"]
     assert "is not allowed" in parts["chipwatch/log.txt"]
     assert len(parts["chipwatch/log-command.log"]) <= 64 << 10
 

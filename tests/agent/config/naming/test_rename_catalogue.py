@@ -13,7 +13,7 @@ from chipwatch.config.naming.profiles import profile
 from chipwatch.config.naming.rename import OF_TREE, copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 
-TEXT = (Path(__file__).parents[2] / "fixtures" / "catalogue.md").read_text()
+TEXT = (Path(__file__).parents[3] / "fixtures" / "catalogue.md").read_text()
 TOOLS = {"wandb-docs": "W&B tag", "mlflow": "MLflow"}
 PLACES = {"device_id": "ipu", "core": "neuron_core"}
 """The catalogue's words for dimensions within a tag; `i` stands for the dimension of the row."""

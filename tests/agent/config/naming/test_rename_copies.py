@@ -25,7 +25,7 @@ from chipwatch.engine.route import Admission, MetricFilter, Route
 from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.window import Window
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DOCS = ROOT / "docs" / "names.md"
 WANDB_DOCS, WANDB_COPIES, WANDB_DOCS_COPIES = (
     profile("wandb-docs").names, profile("wandb").copies, profile("wandb-docs").copies

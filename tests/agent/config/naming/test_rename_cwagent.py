@@ -14,7 +14,7 @@ from chipwatch.config.naming.profiles import PLACEHOLDER, PROFILES, profile
 from chipwatch.config.naming.rename import Renamer, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 
-DOCS = Path(__file__).parents[3] / "docs" / "names.md"
+DOCS = Path(__file__).parents[4] / "docs" / "names.md"
 CWAGENT = profile("cwagent").names
 S = 10**9
 

@@ -15,8 +15,8 @@ from chipwatch.config.naming.rename import copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
 from chipwatch_sinks.prometheus.page import Format, Page
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-DOCS = Path(__file__).parents[3] / "docs/names.md"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+DOCS = Path(__file__).parents[4] / "docs/names.md"
 DCGM, DCGM_4_6, NODE = (profile(name).names for name in ("dcgm", "dcgm4.6", "node"))
 S = 10**9
 KEYS = ("gpu", "uuid", "model")

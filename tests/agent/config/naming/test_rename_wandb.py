@@ -13,7 +13,7 @@ from chipwatch.config.naming.rename import Copier, Renamer
 from chipwatch.contract.datapoint import Dimensions
 
 WANDB = profile("wandb")
-FOLDER = Path(__file__).parents[2] / "fixtures" / "wandb"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "wandb"
 RUN, HARDWARE = (set((FOLDER / f"keys_0.31.0{part}.txt").read_text().splitlines()) for part in ("", "_hardware"))
 WITHOUT_COUNTERPART = {"gpu.0.pipeTensorHmmaActive"}
 CATEGORIES = {

@@ -109,7 +109,7 @@ def test_a_misspelt_option_or_command_has_the_callers_code_of_unknown(agent, cal
     assert "did you mean" in done.stderr
 
 
-WRAPPER = Path(__file__).parents[3] / "docs/node-health.md"
+WRAPPER = Path(__file__).parents[4] / "docs/node-health.md"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from chipwatch.show.fleet.node import POLLED, summarise
 from chipwatch.show.fleet.page import NodePageReader, names, points_of
 from chipwatch.show.fleet.screen import COLUMNS
 
-FIXTURES = Path(__file__).parents[2] / "fixtures/openmetrics"
+FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"
 
 
 def read(text):

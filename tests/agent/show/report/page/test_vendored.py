@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chipwatch.show.report.page import build
 
-RECORD = (Path(__file__).parents[4] / "docs/decisions/0065-a-vendored-chart-library.md").read_text()
+RECORD = (Path(__file__).parents[5] / "docs/decisions/0065-a-vendored-chart-library.md").read_text()
 
 
 def test_the_files_of_the_library_have_the_sizes_and_hashes_of_the_record():
