@@ -18,7 +18,7 @@ from tests.doubles.terraform import trim
 from tools.dashboards import terraform_aws, terraform_google
 from tools.installers import installers
 
-from chipwatch.identity.names import WORDS
+from chipwatch.config.identity.names import WORDS
 
 STALE = "if this change is meant, `make golden` renews it"
 CLOUDS = {"aws": aws, "google": google}
