@@ -22,7 +22,6 @@ from tools.dashboards import without_jobs
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import options_of
-from chipwatch.config.identity.names import WORDS
 from chipwatch.config.load import load
 from chipwatch.config.naming.profiles import PROFILES
 from chipwatch.config.options import TABLES, Config

@@ -24,7 +24,6 @@ from tools.dashboards import terraform_google
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import ConfigError
-from chipwatch.config.identity.names import WORDS
 from chipwatch.config.load import load
 from chipwatch_sinks.google import GoogleSink
 
