@@ -1,5 +1,5 @@
 """
-The agent for the eyes: the full screen `top`, many machines (`fleet`), the tables and page of a run (`report`), `watching`.
+The agent for the eyes: the full screen `top`, many machines (`fleet`), tables and pages (`report`), notebooks.
 
 It draws what others measured, and changes nothing.
 """
