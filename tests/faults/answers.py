@@ -123,9 +123,9 @@ class _StormyHandler(_Handler):
                 double.refused.append(verdict)
                 self._refuse(verdict)
                 return
-            life = re.search(r"app/(\w+)", headers["user-agent"])
+            (life,) = re.findall(r"app/(\w+)", headers["user-agent"])
             with double.lock:
-                double.taken.append(Taken(life[1] if life else "", name == "good", verdict))
+                double.taken.append(Taken(life, name == "good", verdict))
         self.close_connection = name != "good"
         with suppress(OSError):
             if name == "reset":

@@ -70,7 +70,8 @@ def _begin(folder: Path, life: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.dup2(os.open(folder / f"log.{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     to_stderr("warning")  # as the agent logs: one line a record, and bounded
-    wanted = environment(AWS_SDK_UA_APP_ID=f"life{life}")
+    client.HEADERS["User-Agent"] = f"chipwatch app/life{life}"  # the double tells lives apart by it
+    wanted = environment()
     os.environ.clear()
     os.environ.update(wanted)
 
