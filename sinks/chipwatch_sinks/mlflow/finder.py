@@ -81,7 +81,7 @@ class RunFinder:
     def _note_process(self) -> None:
         """Note what identifies the watched process, and what its tree says, while it is there."""
         pid, proc = self._config.pid, self._config.proc
-        if pid is None or (self.uri and self.run):
+        if pid is None:
             return
         self._members = [*processes(proc, pid)] or self._members
         if not self._process and (began := started(proc, pid)):

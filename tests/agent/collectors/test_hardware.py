@@ -25,7 +25,7 @@ def clock():
 def hardware(tmp_path, clock):
     """Make a collector that reads the captures, opened."""
 
-    def made(*captures, level=Level.ALL, every=0.0):
+    def made(*captures, level=Level.DETAILED, every=0.0):
         sysfs.build(tmp_path / "sys", *captures)
         config = HardwareCollector.Config(every=every, proc=tmp_path, sys=tmp_path / "sys")
         collector = HardwareCollector(config, lambda: clock[0])

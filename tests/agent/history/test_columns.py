@@ -52,9 +52,10 @@ def test_rows_are_read_as_a_column_for_each_series(tmp_path, zipped):
 
 def test_json_lines_are_read_as_columns_too(tmp_path):
     path = tmp_path / "run.jsonl"
-    path.write_text(lines([POWER.point(AT + n * S, 1.0 * n, Dimensions(gpu="0")) for n in range(3)], []))
+    times = [AT + n * S + S // 4 for n in range(3)]
+    path.write_text(lines([POWER.point(at, 1.0 * n, Dimensions(gpu="0")) for n, at in enumerate(times)], []))
     recorded = load(path)
-    assert columns(recorded) == {"gpu.power": ([AT, AT + S, AT + 2 * S], [0.0, 1.0, 2.0])}
+    assert columns(recorded) == {"gpu.power": (times, [0.0, 1.0, 2.0])}
     assert recorded.interval == 1.0
 
 

@@ -70,8 +70,9 @@ def test_a_job_that_ends_while_no_device_answers_is_gone():
     machine = Machine()
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, uses=[GroupUse(ADA)])
-    machine.tick(None, {}, uses=[GroupUse(ADA)])
-    assert machine.values("job.gpus") == {("41337", "process"): 1.0}
+    for told in ({"uses": [GroupUse(ADA)]}, {"missing": {"jobs": "1 job is left out"}}):
+        machine.tick(None, {}, **told)
+        assert machine.values("job.gpus") == {("41337", "process"): 1.0}
     machine.tick(None, {})
     assert machine.values("job.gpus") == {}
 

@@ -86,7 +86,8 @@ def test_health_and_readiness_differ(server, probes):
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz/", "/../etc/passwd"])
 def test_any_other_path_is_not_found(server, path):
-    assert ask(server, path)[0] == 404
+    status, body = ask(server, path)
+    assert (status, json.loads(body)) == (404, {"ok": False, "error": "only /healthz and /readyz"})
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

@@ -117,6 +117,16 @@ def test_a_dot_is_a_window_as_cloudwatch_can_show_it(document, flags, wishes, pe
     assert {graph["period"] for graph in graphs(board).values()} == {period}
 
 
+@pytest.mark.parametrize("most", range(1, 8))
+@pytest.mark.parametrize(("name", "lines"), [("gpu.power", 1), ("gpu.utilization", 2)])
+def test_a_graph_with_too_many_lines_is_cut_into_full_ones(name, lines, most):
+    sent = [SentMetric(METRICS[name], f"gpu.{n}", "1", 1.0, (), ()) for n in range(6)]
+    parts = [[way.name for way in chart.series] for chart in charts(sent, most)]
+    assert [name for part in parts for name in part] == [way.name for way in sent]
+    assert max(map(len, parts)) * lines <= max(most, lines)
+    assert all((len(part) + 1) * lines > most for part in parts[:-1])
+
+
 @pytest.mark.parametrize("devices", [1, 16, 300])
 def test_a_fleet_of_any_size_stays_within_a_graphs_lines_and_nothing_is_cut(document, devices):
     board = document("cloudwatch", {"names": "wandb", "level": "all"}, families=("gpu", "neuron"), devices=devices)
