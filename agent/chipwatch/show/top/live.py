@@ -120,7 +120,7 @@ class Live(Source):
         self._stop.set()
         if self._pipeline:
             self._pipeline.stop()
-            self._pipeline.close(0)
+            self._pipeline.close()
 
     def _run(self, pipeline: Pipeline) -> None:
         pause, due = min(FIRST_PAUSE, self._interval), time.monotonic()
