@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NAME = "chipwatch/contract/commit"
+NAME = "chipwatch/base/commit"
 
 
 class CommitHook(BuildHookInterface):  # type: ignore[type-arg]
