@@ -24,9 +24,6 @@ from tests.doubles import kube
 
 from chipwatch.base.version import __version__
 from chipwatch.config import load as configuration
-from chipwatch.config import plugins
-from chipwatch.config.convert import options_of
-from chipwatch.config.load import FRAME_OPTIONS
 from chipwatch.engine.build import validate
 
 CHART = Path(__file__).parents[2] / "helm/chipwatch"
@@ -230,28 +227,6 @@ def test_the_agent_takes_every_configuration(name, tmp_path):
     assert config.spool == Path("/var/lib/chipwatch")
 
 
-def test_the_command_itself_reads_what_is_mounted(agent, tmp_path):
-    file = tmp_path / "chipwatch.toml"
-    file.write_text(toml_of(objects(of_file("minimal"))))
-    pod = pod_of(objects(of_file("minimal")))
-    env = {e["name"]: e.get("value", "node-7") for e in pod["containers"][0]["env"]} | {"CHIPWATCH_CONFIG": file}
-    done = agent.run("check", "--collector", "cpu", env=env)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "k8s_cluster=training, k8s_node=node-7" in done.stdout
-
-
-def test_values_with_a_separate_place_reach_the_agent():
-    values = {"cloudwatch": {"namespace": "ML/x y", "region": "us-gov-west-1", "endpointUrl": "https://vpce.example/x"}}
-    site = 'Zurich, "cellar", row 3'
-    values |= {"dims": {"site": site}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
-    found = tomllib.loads(toml_of(render(values)))
-    assert found["sinks"]["cloudwatch"] == {
-        "namespace": "ML/x y", "region": "us-gov-west-1", "endpoint_url": "https://vpce.example/x",
-    }  # fmt: skip
-    assert (found["dims"], found["window"], found["collector"]) == ({"site": site}, 60, ["cpu"])
-    assert (found["names"], found["level"]) == ("wandb", "all")
-
-
 def test_a_table_of_a_sink_and_its_separate_values_become_one():
     found = tomllib.loads(toml_of(render({"config": {"sinks": {"cloudwatch": {"include": ["gpu.*"]}}}})))
     assert found["sinks"]["cloudwatch"] == {"include": ["gpu.*"], "namespace": "Chipwatch"}
@@ -367,27 +342,6 @@ def test_an_agent_that_runs_as_the_pod_does_passes_the_pod_s_probes(agent, tmp_p
     assert agent.run(*words, env=env).returncode == 1
 
 
-def defaults(group: str) -> dict[str, dict]:
-    """Return the table of each plugin with all of its options at their defaults, as values may have them."""
-    made = {}
-    for name in plugins.installed(group):
-        shapes = [
-            plugins.load(group, name).Config,
-            *filter(None, [FRAME_OPTIONS.get(group.removeprefix("chipwatch."))]),
-        ]
-        options = {key: getattr(shape(), key) for shape in shapes for key in options_of(shape)}
-        made[name] = json.loads(json.dumps(options, default=str))
-    return made
-
-
-def test_every_option_of_the_program_is_taken_at_its_default():
-    tables = {"collectors": defaults(plugins.COLLECTORS), "processors": defaults(plugins.PROCESSORS)}
-    sinks = {f"my-{name}": {**table, "type": name} for name, table in defaults(plugins.SINKS).items()}
-    found = tomllib.loads(toml_of(render({"extraSinks": [*sinks], "config": {**tables, "sinks": sinks}})))
-    assert set(found["collectors"]) == set(plugins.installed(plugins.COLLECTORS))
-    assert set(sinks) < set(found["sinks"])
-
-
 def test_options_may_be_times_texts_and_null_and_a_plugin_of_one_s_own_may_have_any():
     own = {"pace": -1, "deep": {"x": [1]}}
     tables = {"nvidia": {"retry": "2m", "devices": [0, "GPU-1"]}, "disk": {"paths": None}}
@@ -430,17 +384,6 @@ def test_daemon_and_scraper_live_side_by_side():
     assert daemon["spec"]["selector"] != deployment["spec"]["selector"]
 
 
-def test_a_pod_monitor_is_rendered_only_where_there_is_something_to_scrape():
-    wanted = {"sinks": ["cloudwatch", "prometheus"], "prometheus": {"port": 9400, "service": {"enabled": True}}}
-    found = render({**wanted, "podMonitor": {"enabled": True}, "networkPolicy": {"enabled": True}})
-    assert tomllib.loads(toml_of(found))["sinks"]["prometheus"] == {"listen": "0.0.0.0:9400"}
-    (endpoint,) = one(found, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    # Prometheus finds only ports that a container declares.
-    (port,) = pod_of(found)["containers"][0]["ports"]
-    assert (endpoint["port"], port["containerPort"]) == (port["name"], 9400)
-    assert one(found, "NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port["name"]}]}]
-
-
 # -- what is refused --------------------------------------------------------------------------------------------
 
 
@@ -451,18 +394,6 @@ def test_the_chart_without_values_passes_lint_and_says_all_that_it_needs():
     assert done.returncode == 1
     for name in ("clusterName: required", "sinks: none is given", "image.repository: required"):
         assert name in done.stderr
-
-
-def test_the_chart_says_whose_it_is():
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert {"home", "sources", "maintainers", "icon", "annotations"} <= chart.keys()
-    notes = chart["annotations"]
-    assert all(isinstance(text, str) for text in notes.values()), "Kubernetes' annotations are texts"
-    kinds = {change["kind"] for change in yaml.safe_load(notes["artifacthub.io/changes"])}
-    assert kinds <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
-    assert all({"name", "url"} == link.keys() for link in yaml.safe_load(notes["artifacthub.io/links"]))
-    packages = (CHART.parents[1] / "deploy/packages/build.py").read_text()
-    assert all(f"Maintainer: {one['name']} <" in packages for one in chart["maintainers"])
 
 
 # -- what a platform adds -----------------------------------------------------------------------------------------

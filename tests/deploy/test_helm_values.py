@@ -14,7 +14,6 @@ from tests.deploy.test_helm import (
     CHART,
     CI,
     LONG,
-    NAMESPACE,
     NEEDED,
     faults_by_schema,
     helm,
@@ -26,7 +25,6 @@ from tests.deploy.test_helm import (
 from tests.doubles import kube
 
 from chipwatch.config import load as configuration
-from chipwatch.config import plugins
 from chipwatch.engine.build import validate
 
 FOLDER = Path(__file__).parents[1] / "fixtures/helm"
@@ -138,14 +136,6 @@ def test_the_parts_that_are_kubernetes_own_have_its_keys():
         assert {*part["properties"]} == {*theirs[kind]} - OPEN, path
 
 
-@pytest.mark.parametrize("name", plugins.installed(plugins.SINKS))
-def test_no_sink_of_the_program_passes_for_one_of_a_plugin(name, tmp_path):
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(NEEDED | {"extraSinks": [name]}))
-    done = helm("lint", CHART, "--values", file)
-    assert f"extraSinks: {name} is no sink of a plugin" in done.stdout
-
-
 # -- what followed from the values and was wrong ----------------------------------------------------------------
 
 
@@ -172,32 +162,3 @@ def test_a_policy_lets_out_to_the_receivers_of_all_sinks():
     policy = one(render(values), "NetworkPolicy")["spec"]
     assert sorted(port["port"] for port in policy["egress"][-1]["ports"]) == [80, 443, 4318]
     assert all(rule["ports"] for rule in policy["egress"])
-
-
-def test_a_label_says_of_what_this_chart_is_a_part():
-    def of(values):
-        return {what["metadata"]["labels"]["app.kubernetes.io/part-of"] for what in render(values)}
-
-    assert of({}) == {"chipwatch"}
-    assert of({"commonLabels": {"app.kubernetes.io/part-of": "platform"}}) == {"platform"}
-
-
-NOTES = {
-    "prometheus": ("A Prometheus scrapes port 9465", "the PodMonitor chipwatch"),
-    "minimal": ("writes to the log of its pods",),
-    "otlp-gateway": ("sends to otlp", "helm test chipwatch --namespace monitoring --logs"),
-    "onprem": ("sends to cloudwatch", "writes to the log of its pods", "create-pod-identity-association"),
-    # `helm test --logs` looks for the pod in the namespace of the release.
-    "eks-addon": ("logs pod/chipwatch-check", "--namespace monitoring\n", "kubectl --namespace amazon-cloudwatch"),
-}
-
-
-@pytest.mark.parametrize("name", NOTES)
-def test_the_notes_are_true_for_each_sink(name, api):
-    words = ("install", "chipwatch", CHART, "--dry-run", "--namespace", NAMESPACE, "--kubeconfig", api)
-    done = helm(*words, "--values", CI[name])
-    assert done.returncode == 0, done.stderr
-    notes = done.stdout.partition("NOTES:")[2]
-    assert [said for said in NOTES[name] if said not in notes] == []
-    assert "sends to prometheus" not in notes
-    assert "sends to stdout" not in notes

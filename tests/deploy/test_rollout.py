@@ -105,6 +105,11 @@ class Node:
         return str((base / "current").readlink()), files, active, sorted(path.name for path in base.glob("*-*"))
 
 
+def until_up(running):
+    asked = ("systemctl", "is-system-running")
+    running.until(lambda: running.inside(*asked, check=False).stdout.strip() in ("running", "degraded"), "no boot")
+
+
 def report(suite, what, seconds):
     print(f"\n    {suite}: {what}: {seconds:.1f} s (load {os.getloadavg()[0]:.1f})")  # noqa: T201  # the figures are what this is run for
 
@@ -117,13 +122,7 @@ def test_install_update_broken_update_downgrade_rollback_and_purge(suite, dists,
     shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
     before = paths(made.root)
     with made as running:
-        running.until(
-            lambda: (
-                "running" in (state := running.inside("systemctl", "is-system-running", check=False).stdout)
-                or "degraded" in state
-            ),
-            "it does not boot",
-        )
+        until_up(running)
         node = Node(running, dists)
 
         done, seconds = node.install("this")
@@ -179,31 +178,12 @@ def test_a_package_with_its_python_runs_under_the_unit_where_there_is_none(tmp_p
     shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
     (made.root / "srv/mine.toml").write_text(TOML)
     with made as running:
-        running.until(
-            lambda: (
-                running.inside("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded")
-            ),
-            "it does not boot",
-        )
+        until_up(running)
         begun = time.monotonic()
-        done = running.inside(
-            "sh",
-            "/srv/install.sh",
-            "--version",
-            __version__,
-            "--from",
-            "/srv/dist",
-            "--config",
-            "/srv/mine.toml",
-            check=False,
-        )
+        options = ("--version", __version__, "--from", "/srv/dist", "--config", "/srv/mine.toml")
+        done = running.inside("sh", "/srv/install.sh", *options, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"from {name}, which needs no Python" in done.stdout
         report("trixie without Python", "install", time.monotonic() - begun)
-        assert (
-            running.inside(
-                "/opt/chipwatch/current/bin/agent", "status", "--health", "--spool", "/var/lib/chipwatch"
-            ).returncode
-            == 0
-        )
+        running.inside("/opt/chipwatch/current/bin/agent", "status", "--health", "--spool", "/var/lib/chipwatch")
         assert running.inside("sh", "/srv/install.sh", "--uninstall").returncode == 0

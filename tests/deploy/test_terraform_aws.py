@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.deploy import terraform as tf
 from tests.deploy import tools
-from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
+from tests.deploy.test_ecs import actions
 from tests.deploy.test_ecs import agent_of as container_of
 from tools.dashboards import without_jobs
 
@@ -163,13 +163,6 @@ def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
     assert pull["Resource"].split(":")[3:] == [REGISTRIES[host], ACCOUNT, "repository/team/chipwatch"]
 
 
-def test_the_template_gets_the_variables_that_its_header_lists():
-    header = (FOLDER / "user-data.sh.tftpl").read_text().split("set -euo")[0]
-    call = (FOLDER / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
-    for name in re.findall(r"^    (\w+)\s+=", call, re.MULTILINE):
-        assert re.search(rf"^#.*\b{name}\b", header, re.MULTILINE), name
-
-
 def task(planned_task, **placed):
     """Return a planned task definition as ECS gets it; `placed` stands for values that are known only later."""
     known = {key: placed.get(key, value) for key, value in planned_task.items()}
@@ -258,27 +251,6 @@ def test_the_sidecar_is_that_of_the_file(of_module, kind):
     docker = volume["docker_volume_configuration"]
     assert [{"name": volume["name"]} | ({"dockerVolumeConfiguration": docker} if docker else {})] == file["volumes"]
     assert outputs.get("sidecar_pid_mode") == file.get("pidMode")
-
-
-@pytest.mark.parametrize("name", ["ecs-daemon", "ecs-sidecar"])
-def test_ecs_takes_the_planned_task(planned, client, tmp_path, name):
-    ecs, plan = client("ecs"), planned(name)
-    (told,) = tasks(plan)
-    assert model(told) == []
-    assert cfn_lint({name: as_resource(told)}, tmp_path) == {}
-    taken = ecs.register_task_definition(**told)["taskDefinition"]
-    assert taken["status"] == "ACTIVE"
-    if services := tf.of_type(plan, "aws_ecs_service"):
-        service = tf.only(services)
-        ecs.create_cluster(clusterName="train")
-        made = ecs.create_service(
-            cluster="train",
-            serviceName=service["name"],
-            taskDefinition=taken["taskDefinitionArn"],
-            launchType=service["launch_type"],
-            schedulingStrategy=service["scheduling_strategy"],
-        )["service"]
-        assert made["schedulingStrategy"] == "DAEMON"
 
 
 @pytest.mark.parametrize("name", GIVEN)

@@ -1,13 +1,10 @@
 import contextlib
 import errno
 import fcntl
-import importlib
-import inspect
 import io
 import json
 import math
 import os
-import pkgutil
 import pty
 import re
 import struct
@@ -17,7 +14,6 @@ import termios
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,11 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-import chipwatch.collectors
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed
-from chipwatch_sinks.stdout import StdoutSink, emf, jsonl, table
+from chipwatch_sinks.common.cloudwatch_rules import UNITS
+from chipwatch_sinks.stdout import StdoutSink, jsonl, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
 SECOND = 10**9
@@ -43,7 +38,8 @@ OPEN = []
 
 
 @pytest.fixture(autouse=True)
-def _close_sinks():
+def _eighty_columns_and_closed_sinks(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     yield
     while OPEN:
         OPEN.pop().close()
@@ -63,10 +59,6 @@ def written(batch, **config):
     return stream.getvalue().decode(), list(rejected)
 
 
-def reasons(batch, **config):
-    return [(rejected.point, rejected.reason) for rejected in written(batch, **config)[1]]
-
-
 # -- json
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats(allow_nan=False, allow_infinity=False))
@@ -83,7 +75,7 @@ TEXTS = st.text(max_size=8)
     )
 )  # fmt: skip
 def test_a_line_of_cached_parts_is_the_line_that_json_writes(drawn):
-    points = [Datapoint(metric, value, Dimensions(dims), AT, start, None, None, increase)
+    points = [Datapoint(metric, value, Dimensions(dims), AT, start, AT - SECOND, None, increase)
               for metric, value, dims, start, increase in drawn]  # fmt: skip
     text, rejected = written(points, format="json")
     expected = []
@@ -94,6 +86,8 @@ def test_a_line_of_cached_parts_is_the_line_that_json_writes(drawn):
             record["increase"] = point.increase
         if point.start_time is not None:
             record["start_time"] = jsonl.utc(point.start_time)
+        if point.increase is not None:
+            record["window_start"] = jsonl.utc(AT - SECOND)
         expected.append(json.dumps(record) + "\n")
     assert (text, rejected) == ("".join(expected), [])
 
@@ -114,17 +108,8 @@ def test_the_cache_of_series_is_bounded(monkeypatch):
     assert len(jsonl._known) <= 10
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_one_number_that_is_not_finite_costs_its_own_line(odd):
-    batch = [CPU.point(AT, 1), CPU.point(AT, odd), READ.point(AT, 2)._replace(increase=odd), CPU.point(AT, -odd)]
-    text, rejected = written([*batch, CPU.point(AT, 1.7e308), CPU.point(AT, 1.7e308)], format="json")
-    assert [one.point for one in rejected] == batch[1:4]
-    assert text.count("\n") == 3
-
-
 def test_json_prints_a_gauge_as_documented():
     text, rejected = written([CPU.point(AT, 12.5, Dimensions(instance_id="i-0abc"))], format="json")
-
     assert text == (
         '{"time": "2026-11-20T10:00:05Z", "name": "cpu.utilization", "kind": "gauge", "unit": "%", "value": 12.5,'
         ' "dims": {"instance_id": "i-0abc"}}\n'
@@ -134,28 +119,9 @@ def test_json_prints_a_gauge_as_documented():
 
 def test_json_prints_increase_since_and_start_of_a_counter():
     point = Datapoint(READ, 4096, NO_DIMENSIONS, AT, AT - 3600 * SECOND, AT - SECOND, None, 512)
-
     assert written([point], format="json")[0] == (
         '{"time": "2026-11-20T10:00:05Z", "name": "disk.read", "kind": "counter", "unit": "By", "value": 4096,'
         ' "dims": {}, "increase": 512, "start_time": "2026-11-20T09:00:05Z", "window_start": "2026-11-20T10:00:04Z"}\n'
-    )
-
-
-def test_json_leaves_out_what_is_not_known_of_a_counter():
-    point = Datapoint(READ, 4096, NO_DIMENSIONS, AT, None, AT)
-
-    line = json.loads(written([point], format="json")[0])
-
-    assert [*line] == ["time", "name", "kind", "unit", "value", "dims"]
-
-
-def test_json_prints_the_summary_of_a_window():
-    summary = Summary(3, 30.0, 5.0, 15.0, (5.0, 10.0, 15.0), (1, 1, 1), 10.0)
-    point = Datapoint(CPU, 10.0, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
-
-    assert written([point], format="json")[0].endswith(
-        '"dims": {}, "window_start": "2026-11-20T09:59:05Z", "summary": {"count": 3, "sum": 30.0, "minimum": 5.0,'
-        ' "maximum": 15.0, "values": [5.0, 10.0, 15.0], "counts": [1, 1, 1], "last": 10.0}}\n'
     )
 
 
@@ -173,9 +139,7 @@ SEVERAL = (-1e22, -1.0, 1e-7, 0.1 + 0.2, 3, 2**62)
 )
 def test_json_writes_the_numbers_of_a_summary_as_the_standard_library_does(summary):
     point = Datapoint(CPU, 1.0, NO_DIMENSIONS, AT, None, AT - SECOND, summary)
-
     line = written([point], format="json")[0]
-
     assert line.endswith(f', "summary": {json.dumps(summary._asdict())}}}\n')
 
 
@@ -192,20 +156,9 @@ def test_json_cuts_times_to_milliseconds_and_omits_a_fraction_of_zero(at, time):
     assert json.loads(written([CPU.point(at, 1.0)], format="json")[0])["time"] == time
 
 
-@pytest.mark.parametrize("value", ["/mnt/größe", "データ", "line\nbreak", 'quote"', "\x1b[31m", "not \udcff unicode"])
-def test_json_is_ascii_and_gives_back_every_dimension(value):
-    text, _ = written([CORE.point(AT, 1.0, Dimensions(cpu=value))], format="json")
-
-    assert text.isascii()
-    assert text.count("\n") == 1
-    assert json.loads(text)["dims"] == {"cpu": value}
-
-
 def test_json_rejects_a_time_that_no_calendar_has():
     good, bad = CPU.point(AT, 1.0), Datapoint(READ, 1.0, NO_DIMENSIONS, AT, 10**30)
-
     text, rejected = written([bad, good], format="json")
-
     assert [(r.point, r.reason) for r in rejected] == [(bad, "time out of range")]
     assert text.count("\n") == 1
 
@@ -221,7 +174,6 @@ def test_a_file_gets_the_lines_and_keeps_what_it_had(tmp_path):
         assert str(path) in sink.describe()
         sink.write([gauge("a.b", "1", "Help.").point(0, 1.0)])
         sink.close()
-
     assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == [1.0, 1.0]
 
 
@@ -251,7 +203,6 @@ def test_a_pipe_that_no_process_reads_is_tried_again_and_nobody_waits_for_a_read
 
 def test_a_file_that_cannot_be_opened_is_refused_by_name(tmp_path):
     sink = StdoutSink(StdoutSink.Config(path=tmp_path / "absent" / "metrics.jsonl"))
-
     with pytest.raises(Refused, match=r"metrics\.jsonl: No such file"):
         sink.open()
 
@@ -264,9 +215,7 @@ def test_a_number_that_is_not_finite_is_rejected_and_never_printed(format_, numb
         Datapoint(READ, 1.0, NO_DIMENSIONS, AT, AT - SECOND, AT - SECOND, None, number),
         Datapoint(CPU, 1.0, NO_DIMENSIONS, AT, None, AT, Summary(2, 2.0, 1.0, 1.0, (1.0, number), (1, 1))),
     ]
-
     text, rejected = written([*bad, CORE.point(AT, 7.0, Dimensions(cpu="0"))], format=format_)
-
     assert [(r.point, r.reason) for r in rejected] == [(point, "not finite") for point in bad]
     assert "nan" not in text.lower()
     assert "inf" not in text.lower()
@@ -276,7 +225,6 @@ def test_a_number_that_is_not_finite_is_rejected_and_never_printed(format_, numb
 @pytest.mark.parametrize("format_", ["json", "table", "emf"])
 def test_a_batch_of_which_nothing_is_left_writes_nothing(format_):
     text, rejected = written([CPU.point(AT, math.nan)], format=format_)
-
     assert text == ""
     assert len(rejected) == 1
 
@@ -305,17 +253,13 @@ class Calls(io.RawIOBase):
 @pytest.mark.parametrize("format_", ["json", "table", "emf"])
 def test_a_batch_is_one_call(format_):
     stream = Calls()
-
     sink_on(stream, format=format_).write([CORE.point(AT + n, 1.0, Dimensions(cpu=str(n))) for n in range(50)])
-
     assert stream.calls == 1
 
 
 def test_a_text_stream_without_bytes_below_will_do():
     stream = io.StringIO()
-
     sink_on(stream, format="table").write([gauge("gpu.temperature", "Cel", "Heat.").point(AT, 45.0)])
-
     assert "45 °C" in stream.getvalue()
 
 
@@ -341,20 +285,19 @@ def test_a_closed_stream_is_refused_at_the_start_and_gone_later():
     stream = io.BytesIO()
     sink = sink_on(stream)
     stream.close()
-
     with pytest.raises(SinkClosed, match="the reader of standard output has closed it"):
         sink.write([CPU.point(AT, 1.0)])
     with pytest.raises(Refused):
         sink_on(stream)
 
 
-# -- trouble on the wire
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_worth_another_try():
     with Path("/dev/full").open("wb") as full, pytest.raises(Retryable, match="No space left"):
         sink_on(full).write([CPU.point(AT, 1.0)])
+
+
+# -- trouble on the wire
 
 
 @pytest.mark.parametrize("room", [1, 40, 96, 97, 150, 250])
@@ -434,15 +377,6 @@ def test_a_terminal_whose_other_end_does_not_read_holds_nobody_up(monkeypatch):
         sink.close()
 
 
-def test_a_terminal_that_hung_up_is_gone():
-    primary, secondary = pty.openpty()
-    with os.fdopen(secondary, "w") as stream:
-        sink = sink_on(stream)
-        os.close(primary)
-        with pytest.raises(SinkClosed):
-            sink.write([CPU.point(AT, 1.0)])
-
-
 @pytest.mark.parametrize(
     ("terminal", "number", "error"),
     [
@@ -473,7 +407,7 @@ from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import SinkClosed
 from chipwatch_sinks.stdout import StdoutSink
 
-sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
+sink = StdoutSink(StdoutSink.Config(format="json"))
 sink.open()
 print("something of another's that waits in the buffer")
 try:
@@ -485,55 +419,17 @@ except SinkClosed as gone:
 """
 
 
-@pytest.mark.parametrize("format_", ["json", "table", "emf"])
-def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format_):
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, format_],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
-    ) as child:
+def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, "PYTHONUNBUFFERED": ""}}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], **pipes) as child:
         assert child.stdout.readline()
         child.stdout.close()
         complaint = child.stderr.read().decode()
-
         assert child.wait(timeout=30) == 0
     assert complaint == "gone: the reader of standard output has closed it"
 
 
-@pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])
-def test_only_the_table_loads_rich(format_, wanted):
-    program = (
-        "import sys; from chipwatch.contract.datapoint import gauge; from chipwatch_sinks.stdout import StdoutSink;"
-        f"s = StdoutSink(StdoutSink.Config(format={format_!r})); s.open(); s.write([gauge('a.b', '%', 'A.').point(1, 1.0)]);"
-        "sys.stderr.write(str(any(m.split('.')[0] == 'rich' for m in sys.modules)))"
-    )
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stderr == wanted
-
-
 # -- table
-
-
-@pytest.mark.parametrize(("value", "shown"), [(999.4, "999 W"), (999.5, "1 kW"), (999_499.0, "999 kW"), (0.0, "0 W")])
-def test_a_prefix_begins_where_three_digits_end(value, shown):
-    stream = io.StringIO()
-    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
-    sink.open()
-    sink.write([gauge("a.b", "W", "Power.").point(AT, value)])
-    assert re.search(rf"^a +b +{shown}$", stream.getvalue(), re.MULTILINE)
-
-
-@pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.5, "1,000"), (1000.0, "1,000"), (0.12345, "0.123")])
-def test_a_number_without_a_prefix_is_shown_in_three_digits_or_whole(value, shown):
-    gauge_ = gauge("a.b", "{thing}", "Of no unit with prefixes.")
-    stream = io.StringIO()
-    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
-    sink.open()
-    sink.write([gauge_.point(AT, value)])
-    assert re.search(rf"a +b +{re.escape(shown)}\s", stream.getvalue())
 
 
 def sample_tick(at=AT, start=AT - SECOND, summary=None):
@@ -566,9 +462,7 @@ def sample_tick(at=AT, start=AT - SECOND, summary=None):
     ]
 
 
-def test_the_table_at_80_columns(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
+def test_the_table_at_80_columns():
     assert (
         written(sample_tick(), format="table")[0]
         == """\
@@ -601,12 +495,10 @@ process     threads 1,234
     )
 
 
-def test_the_table_of_a_window_shows_minimum_and_maximum_in_the_unit_of_the_value(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_table_of_a_window_shows_minimum_and_maximum_in_the_unit_of_the_value():
     summary = Summary(2, 2.0 * 2**30, 0.5 * 2**30, 1.5 * 2**30, (0.5 * 2**30, 1.5 * 2**30), (1, 1))
     used = Datapoint(gauge("memory.used", "By", "M."), 2.0**30, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
     read = Datapoint(READ, 10**12, NO_DIMENSIONS, AT, 0, AT - 60 * SECOND, None, 600)
-
     assert (
         written([used, read], format="table")[0]
         == """\
@@ -618,19 +510,14 @@ disk       read    10 B/s
     )
 
 
-def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
+def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known():
     text, _ = written([Datapoint(READ, 3.4 * 2**30, NO_DIMENSIONS, AT, 0, AT)], format="table")
-
     assert text.splitlines()[-2] == "disk       read   3.4 GiB total"
 
 
-def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading():
     first, later = Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT), Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT - SECOND)
     load = CPU.point(AT, 1.0)
-
     assert "disk" not in written([first, load], format="table")[0]
     assert "disk       read     0 B total" in written([later, load], format="table")[0]
     assert "disk       read     0 B total" in written([first], format="table")[0], "nothing else is there"
@@ -669,59 +556,33 @@ def test_an_incident_alone_is_its_sentence(terminal):
 def test_the_table_says_once_what_all_points_share(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     machine = {"instance_id": "i-0abc", "instance_type": "p5.48xlarge"}
-
     text, _ = written([CORE.point(AT, 1.0, Dimensions(machine, cpu="0"))], format="table")
-
     assert text.splitlines()[0] == "2026-11-20T10:00:05Z instance_id=i-0abc instance_type=p5.48xlarge"
     assert text.splitlines()[-2] == "cpu 0      core.utilization     1 %"
 
 
-def test_a_wide_table_cuts_nothing(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")
-    path = "/var/lib/containers/storage/overlay/" + 64 * "f" + "/merged"
-    metric = gauge("disk.available", "By", "D.", dims=("path",))
-
-    text, _ = written([metric.point(AT, 1.0, Dimensions(path=path))], format="table")
-
-    assert f"disk {path}  available" in text
-
-
-def test_the_table_lets_no_dimension_steer_the_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
+def test_the_table_lets_no_dimension_steer_the_terminal():
     text, _ = written([CORE.point(AT, 1.0, Dimensions(cpu="a\x1b[2J\n\u202eb\udcff"))], format="table")
-
     assert "cpu a\ufffd[2J\ufffd\ufffdb\ufffd" in text
 
 
 def test_each_tick_of_a_batch_is_a_table_where_nothing_can_be_redrawn():
     text, _ = written([CPU.point(AT, 1.0), CPU.point(AT + SECOND, 2.0)], format="table")
-
-    assert [line for line in text.splitlines() if line.startswith("20")] == [
-        "2026-11-20T10:00:05Z",
-        "2026-11-20T10:00:06Z",
-    ]
+    heads = [line for line in text.splitlines() if line.startswith("20")]
+    assert heads == ["2026-11-20T10:00:05Z", "2026-11-20T10:00:06Z"]
     assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "shown"),
     [
-        (999.4, "By", "999 B"),
-        (1000, "By", "0.977 KiB"),
-        (0, "s", "0 s"),
-        (7200, "s", "7,200 s"),
-        (0.0000015, "s", "1.5 µs"),
-        (-3, "Cel", "-3 °C"),
-        (1234567, "{file}", "1,234,567"),
-        (2.0**90, "By", "1,073,741,824 EiB"),
-        (3, "furlong", "3 furlong"),
-        (0, "MHz", "0 Hz"),
+        (999.4, "W", "999 W"), (999.5, "W", "1 kW"), (999_499.0, "W", "999 kW"), (999.4, "{file}", "999"), (999.5, "{file}", "1,000"),
+        (0.12345, "{file}", "0.123"), (1234567, "{file}", "1,234,567"), (1000, "By", "0.977 KiB"), (2.0**90, "By", "1,073,741,824 EiB"),
+        (0, "s", "0 s"), (7200, "s", "7,200 s"), (0.0000015, "s", "1.5 µs"), (-3, "Cel", "-3 °C"), (3, "furlong", "3 furlong"), (0, "MHz", "0 Hz"),
     ],
-)
-def test_the_table_scales_units_for_people(value, unit, shown):
+)  # fmt: skip
+def test_the_table_scales_units_for_people_to_three_digits(value, unit, shown):
     text, _ = written([gauge("a.utilization", unit, "A.").point(AT, value)], format="table")
-
     assert text.splitlines()[-2].split(maxsplit=1)[1] == shown
 
 
@@ -729,11 +590,8 @@ def test_all_series_of_a_metric_are_shown_in_one_unit():
     metric = gauge("a.utilization", "By", "A.", dims=("n",))
     values = {"0": 2.5 * 2**30, "1": 512 * 2.0**20, "2": 0}
     text, _ = written([metric.point(AT, value, Dimensions(n=n)) for n, value in values.items()], format="table")
-    assert [line.split()[2:] for line in text.splitlines() if line.startswith("a ")] == [
-        ["2.5", "GiB"],
-        ["0.5", "GiB"],
-        ["0", "GiB"],
-    ]
+    shown = [line.split()[2] for line in text.splitlines() if line.startswith("a ") and line.endswith(" GiB")]
+    assert shown == ["2.5", "0.5", "0"]
 
 
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFFF), min_size=1, max_size=60)
@@ -745,9 +603,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
     from rich.cells import cell_len
 
     points = [gauge(name, "{flop}/s", "A.", dims=(k,)).point(AT, 1e13, Dimensions({k: v})) for name, k, v in rows]
-
     lines = table._lines(points, width)
-
     assert max(map(cell_len, lines)) <= width
     assert sum(line.count("10 Tflop/s") for line in lines) == len(points)
 
@@ -800,9 +656,7 @@ def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(termina
 
 def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
     screen = terminal(80, 24)
-
     sink_on(screen.stream).write([CPU.point(AT, 1.0), READ.point(AT, 4.0), CPU.point(AT + SECOND, 2.0)])
-
     text = screen.sent()
     assert text.count("cpu") == 1
     assert "2 %" in text
@@ -812,22 +666,14 @@ def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
 def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     screen = terminal(80, 10)
     sink = sink_on(screen.stream)
-
     sink.write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
     during = screen.sent()
     sink.close()
     after = screen.sent("19 %\r\n")
     sink.close()
-
     assert during.count("\n") == 9
     assert "… 14 more lines, shown at the end\n" in during
     assert (during + after).count("core.utilization") == 20
-
-
-def test_a_terminal_of_three_lines_shows_the_machine_and_how_many_lines_there_are(terminal):
-    screen = terminal(80, 3)
-    sink_on(screen.stream).write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
-    assert screen.sent().splitlines()[1:] == ["… 20 more lines, shown at the end", ""]
 
 
 EVENTS = counter("kernel.events", "{event}", "K.", dims=("kind",))
@@ -919,8 +765,7 @@ GPU_MEMORY = gauge("gpu.memory.used", "By", "M.", dims=("gpu",))
 THROTTLED = counter("gpu.throttled", "s", "T.", dims=("gpu", "reason"))
 
 
-def test_accelerators_have_a_row_each_and_the_agent_comes_last_if_asked(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_accelerators_have_a_row_each_and_the_agent_comes_last_if_asked():
     points = [
         gauge("agent.cpu", "%", "A.").point(AT, 1.0),
         CPU.point(AT, 12.5),
@@ -946,8 +791,7 @@ gpu  memory.used  power  throttled power  throttled power
     assert "agent      cpu" in written(points[:1], format="table")[0]
 
 
-def test_columns_of_accelerators_without_room_follow_below(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_columns_of_accelerators_without_room_follow_below():
     metrics = [gauge(f"gpu.figure.number.{n}", "%", "F.", dims=("gpu",)) for n in range(8)]
     text, _ = written([m.point(AT, 1.0, Dimensions(gpu=str(n))) for m in metrics for n in range(2)], format="table")
     assert max(map(len, text.splitlines())) <= 80
@@ -972,7 +816,6 @@ def test_what_does_not_fit_beside_its_family_follows_below(monkeypatch):
 def test_emf_prints_one_event_for_what_shares_moment_and_dimensions():
     dims = Dimensions(instance_id="i-0abc")
     points = [CPU.point(AT + 7, 12.5, dims), Datapoint(READ, 4096, dims, AT + 7, 0, AT, None, 512)]
-
     assert written(points, format="emf", namespace="Fleet")[0] == (
         '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Fleet","Dimensions":[["instance_id"]],'
         '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":60},'
@@ -983,20 +826,10 @@ def test_emf_prints_one_event_for_what_shares_moment_and_dimensions():
 
 def test_emf_without_dimensions_in_high_resolution():
     text, _ = written([CPU.point(AT, 12.5)], format="emf", high_resolution=True)
-
     assert text == (
         '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Chipwatch","Dimensions":[[]],'
         '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":1}]}]},"cpu.utilization":12.5}\n'
     )
-
-
-CLOUDWATCH_UNITS = {
-    *("Seconds", "Microseconds", "Milliseconds", "Percent", "Count", "Count/Second", "None"),
-    *(f"{size}{unit}{rate}" for size in ("", "Kilo", "Mega", "Giga", "Tera") for unit in ("Bytes", "Bits")
-      for rate in ("", "/Second")),
-    *(f"{size}{unit}{rate}" for size in ("Kilo", "Mega", "Giga", "Tera") for unit in ("bytes", "bits")
-      for rate in ("", "/Second")),
-}  # fmt: skip
 
 
 def read_emf(text):
@@ -1026,7 +859,7 @@ def read_emf(text):
         assert set(names) == {"_aws", *keys, *(metric["Name"] for metric in directive["Metrics"])}
         for metric in directive["Metrics"]:
             assert set(metric) == {"Name", "Unit", "StorageResolution"}
-            assert metric["Unit"] in CLOUDWATCH_UNITS
+            assert metric["Unit"] in {*UNITS.values(), "Count"}
             assert metric["StorageResolution"] in {1, 60}
             value = event[metric["Name"]]
             numbers = value if isinstance(value, list) else [value]
@@ -1039,15 +872,10 @@ def read_emf(text):
 
 def test_emf_begins_another_event_after_100_metrics():
     points = [gauge(f"a.m{n}", "1", "A.").point(AT, n) for n in range(250)]
-
     text, rejected = written(points, format="emf")
-
     assert rejected == []
-    assert [len(json.loads(line)["_aws"]["CloudWatchMetrics"][0]["Metrics"]) for line in text.splitlines()] == [
-        100,
-        100,
-        50,
-    ]
+    events = [json.loads(line)["_aws"]["CloudWatchMetrics"][0]["Metrics"] for line in text.splitlines()]
+    assert [*map(len, events)] == [100, 100, 50]
     assert len(read_emf(text)) == 250
 
 
@@ -1056,35 +884,10 @@ def test_emf_begins_another_event_before_256_kb():
     summary = Summary(100, sum(values), values[0], values[-1], values, (1,) * 100)
     dims = Dimensions({f"{n:0255}": "v" * 1024 for n in range(30)})
     points = [Datapoint(gauge(f"m{n:0>250}", "1", "A."), 1.0, dims, AT, None, AT, summary) for n in range(100)]
-
     text, rejected = written(points, format="emf")
-
     assert rejected == []
     assert 2 <= text.count("\n") <= 4
     assert len(read_emf(text)) == 100
-
-
-def test_emf_puts_a_name_that_comes_again_into_another_event():
-    text, _ = written([CPU.point(AT, 1.0), CPU.point(AT + 1, 2.0)], format="emf")
-
-    assert read_emf(text) == {("cpu.utilization", (), AT // 10**6): [1.0, 2.0]}
-    assert text.count("\n") == 2
-
-
-def test_emf_repeats_each_value_as_often_as_it_was_seen():
-    summary = Summary(5, 7.0, 1.0, 2.0, (1.0, 2.0), (3, 2))
-    text, _ = written([Datapoint(CPU, 1.4, NO_DIMENSIONS, AT, None, AT - SECOND, summary)], format="emf")
-
-    assert text.endswith(',"cpu.utilization":[1.0,1.0,1.0,2.0,2.0]}\n')
-
-
-def test_emf_loses_no_sample_of_a_long_window():
-    values = tuple(float(n) for n in range(150))
-    summary = Summary(300, 2 * sum(values), 0.0, 149.0, values, (2,) * 150)
-    text, _ = written([Datapoint(CPU, 74.5, NO_DIMENSIONS, AT, None, AT - SECOND, summary)], format="emf")
-
-    assert text.count("\n") == 3
-    assert Counter(read_emf(text)["cpu.utilization", (), AT // 10**6]) == Counter(dict.fromkeys(values, 2))
 
 
 def core(**dims):
@@ -1095,56 +898,21 @@ def core(**dims):
     ("point", "reason"),
     [
         (READ.point(AT, 4096, start_time=0), "first reading of a counter"),
-        (core(**{f"d{n}": "v" for n in range(31)}), "too many dimensions"),
-        (gauge("", "%", "A.").point(AT, 1.0), "metric name not allowed"),
-        (gauge("x" * 256, "%", "A.").point(AT, 1.0), "metric name not allowed"),
-        (gauge("größe", "%", "A.").point(AT, 1.0), "metric name not allowed"),
-        (core(**{"": "v"}), "dimension name not allowed"),
-        (core(**{"x" * 256: "v"}), "dimension name not allowed"),
-        (core(**{":x": "v"}), "dimension name not allowed"),
-        (core(größe="v"), "dimension name not allowed"),
-        (core(cpu=""), "dimension value not allowed"),
-        (core(cpu="  "), "dimension value not allowed"),
-        (core(cpu="x" * 1025), "dimension value not allowed"),
-        (core(cpu="データ"), "dimension value not allowed"),
-        (core(cpu="a\nb"), "dimension value not allowed"),
         (core(**{"cpu.core.utilization": "v"}), "name taken"),
         (core(_aws="v"), "name taken"),
         (gauge("_aws", "%", "A.").point(AT, 1.0), "name taken"),
-        (CPU.point(AT, 2.0**361), "number out of range"),
         (CPU.point(AT, -(2.0**361)), "number out of range"),
     ],
 )
 def test_emf_rejects_what_cloudwatch_will_never_take(point, reason):
     text, rejected = written([point, core(cpu="0")], format="emf")
-
     assert [(r.point, r.reason) for r in rejected] == [(point, reason)]
     assert [*read_emf(text).values()] == [[1.0]]
 
 
-@pytest.mark.parametrize("namespace", ["", " ", ":x", "größe", "x" * 256, "AWS/EC2"])
-def test_emf_refuses_a_namespace_that_cloudwatch_would(namespace):
+def test_emf_refuses_a_namespace_that_cloudwatch_would():
     with pytest.raises(Refused, match="namespace"):
-        sink_on(io.BytesIO(), format="emf", namespace=namespace)
-
-
-CATALOGUE_UNITS = {
-    *("%", "By", "s", "W", "J", "Cel", "MHz", "Gbit/s", "GT/s", "1", "{flop}/s"),
-    *("{thread}", "{process}", "{file}", "{operation}", "{packet}", "{kill}", "{error}", "{row}"),
-    *("{execution}", "{event}", "{runtime}"),
-}
-
-
-def declared_units():
-    for found in pkgutil.walk_packages(chipwatch.collectors.__path__, "chipwatch.collectors."):
-        for thing in vars(importlib.import_module(found.name)).values():
-            if inspect.isclass(thing) and Collector in thing.__mro__[1:] and hasattr(thing, "metrics"):
-                yield from (metric.unit for metric in thing.metrics)
-
-
-def test_every_unit_that_is_collected_was_given_a_unit_of_cloudwatch():
-    for unit in {*CATALOGUE_UNITS, *declared_units()}:
-        assert emf.unit_of(unit) in CLOUDWATCH_UNITS
+        sink_on(io.BytesIO(), format="emf", namespace="AWS/EC2")
 
 
 def test_a_unit_that_cloudwatch_lacks_costs_no_number():
@@ -1194,7 +962,6 @@ def datapoints(draw):
 @given(st.lists(datapoints(), max_size=30))
 def test_emf_sends_each_sample_once_or_rejects_its_point(batch):
     text, rejected = written(batch, format="emf")
-
     refused = Counter(id(r.point) for r in rejected)
     assert set(refused.values()) <= {1}
     wanted = {}
@@ -1202,33 +969,11 @@ def test_emf_sends_each_sample_once_or_rejects_its_point(batch):
         if id(point) in refused:
             continue
         figure = point.value if point.metric.kind is Kind.GAUGE else point.increase
-        total = point.summary
-        samples = (
-            [figure]
-            if total is None
-            else [v for v, n in zip(total.values, total.counts, strict=True) for _ in range(n)]
-        )
+        of_window = zip(point.summary.values, point.summary.counts, strict=True) if point.summary else [(figure, 1)]
+        samples = [value for value, n in of_window for _ in range(n)]
         series = (point.metric.name, point.dims.items_sorted, point.at // 10**6)
         wanted.setdefault(series, Counter()).update(samples)
     assert {series: Counter(samples) for series, samples in read_emf(text).items()} == wanted
-
-
-@settings(deadline=None)
-@given(st.lists(datapoints(), max_size=30))
-def test_json_prints_each_point_once_and_whole_or_rejects_it(batch):
-    text, rejected = written(batch, format="json")
-
-    refused = {id(r.point) for r in rejected}
-    kept = [point for point in batch if id(point) not in refused]
-    lines = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
-    assert len(lines) == len(kept) == len(batch) - len(rejected)
-    for line, point in zip(lines, kept, strict=True):
-        assert (line["name"], line["kind"], line["unit"]) == (point.metric.name, point.metric.kind, point.metric.unit)
-        assert (line["value"], line["dims"]) == (point.value, dict(point.dims))
-        assert line.get("increase") == point.increase
-        assert datetime.fromisoformat(line["time"]) == datetime.fromtimestamp(point.at // 10**6 / 1000, UTC)
-        if point.summary:
-            assert line["summary"]["values"] == [*point.summary.values]
 
 
 def test_what_emf_would_reject_is_known_before_it_is_open_and_other_forms_take_all():

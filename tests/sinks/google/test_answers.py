@@ -30,6 +30,7 @@ def blamed(error, count=2):
         (failures.InvalidArgument("Something is wrong"), BadBatch),
         (failures.OutOfRange("Something is wrong"), BadBatch),
         (failures.NotFound("projects/x"), Refused),
+        (failures.MethodNotImplemented("NOT known"), Refused),
         (failures.Unauthenticated("no"), Refused),
         (failures.ServiceUnavailable("later"), Retryable),
         (failures.ResourceExhausted("later"), Retryable),

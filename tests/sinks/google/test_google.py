@@ -69,7 +69,6 @@ def test_a_counter_arrives_as_cumulative_since_the_boot(double, make_sink):
     sink = make_sink()
     sink.write([sent(1000.0, now - 2 * MINUTE, now - BOOT)])
     sink.write([sent(1500.0, now - MINUTE, now - BOOT)])
-
     assert double.points() == [(now - BOOT, now - 2 * MINUTE, 1000.0), (now - BOOT, now - MINUTE, 1500.0)]
     assert double.descriptors["some-project", PREFIX + "network/sent"].metric_kind == 3
 
@@ -81,20 +80,11 @@ def test_a_counter_arrives_as_cumulative_since_the_boot(double, make_sink):
 )  # fmt: skip
 def test_a_windows_gauge_is_its_mean_or_what_was_asked_for(double, make_sink, statistic, value):
     make_sink(statistic=statistic).write([windowed(HEAT, [58.0, 70.0, 61.0], gpu(0))])
-
     assert [point.value for point in double.points()] == [value]
-
-
-def test_a_single_sample_is_its_own_statistic(double, make_sink):
-    sample = HEAT.point(time.time_ns(), 61.0, gpu(0))
-    assert make_sink(statistic={"*": "max"}).write([sample]) == []
-
-    assert [point.value for point in double.points()] == [61.0]
 
 
 def test_a_full_batch_is_one_request(double, make_sink):
     assert make_sink().write([heat(n) for n in range(200)]) == []
-
     assert len(double.points()) == 200
     assert len(double.writes()) == 1
 
@@ -104,20 +94,8 @@ def test_it_keeps_the_contract_of_a_sink(double, make_sink):
     assert len(double.points()) == 2
 
 
-def test_internal_dimensions_never_become_labels(double, make_sink):
-    make_sink(resource="generic_node", location="europe-west4-a", namespace="lab").write([heat()])
-
-    (key,) = double.keys()
-    assert key.resource == "generic_node"
-    assert dict(key.resource_labels) == {
-        "location": "europe-west4-a", "namespace": "lab", "node_id": "4520031799277581759",
-    }  # fmt: skip
-    assert dict(key.labels) == {"gpu": "0"}
-
-
 def test_the_project_of_the_machine_is_taken_where_none_is_given(double, make_sink):
     make_sink(project=None).write([windowed(HEAT, [1.0], Dimensions(gpu(0), **{"@gcp_project": "of-the-machine"}))])
-
     assert double.keys()[0].project == "of-the-machine"
 
 
@@ -126,36 +104,25 @@ def test_without_any_project_it_says_so(make_sink):
         make_sink(project=None).write([heat()])
 
 
-def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(make_sink):
-    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node, and no value is known"):
-        make_sink(resource="k8s_node").write([heat()])
-
-
 # -- odd points
 
 
 def odd(name="odd.metric", labels=None, kind=gauge, unit="1"):
-    metric = kind(name, unit, "An odd one.")
-    return metric.point(
-        time.time_ns(), 1.0, Dimensions(VM, **(labels or {})), start_time=1 if kind is counter else None
-    )
+    metric, start_time = kind(name, unit, "An odd one."), 1 if kind is counter else None
+    return metric.point(time.time_ns(), 1.0, Dimensions(VM, **(labels or {})), start_time=start_time)
 
 
 @pytest.mark.parametrize(
     ("point", "reason"),
     [
         (odd(labels={"a": "v" * 1025}), "label value longer than 1024 characters"),
-        (odd(labels={"a": "caf\udce9"}), "label value is not UTF-8"),
-        (odd(labels={f"k{n}": "v" for n in range(31)}), "more than 30 labels"),
-        (odd(labels={"k" * 101: "v"}), "label key longer than 100 characters"),
-        (odd(labels={"a-b": "1", "a_b": "2"}), "two dimensions become the same label"),
-        (odd(name="x" * 200), "metric name too long"),
         (odd(unit="caf\udce9"), "unit, description or resource is not UTF-8"),
         (HEAT.point(time.time_ns() - 26 * 3600 * S, 1.0, VM), "too old"),
         (HEAT.point(time.time_ns() + 86_400 * S, 1.0, VM), "too far ahead"),  # a suite may take long to come to this
     ],
 )
 def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(double, make_sink, point, reason):
+    assert reasons(make_sink().write([point])) == {reason: 1}
     assert reasons(make_sink().write([heat(0), point, heat(1)])) == {reason: 1}
     assert len(double.points()) == 2
 
@@ -166,8 +133,6 @@ def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(doubl
         (odd(labels={"pod": "", "gpu": "0"}), "odd/metric", {"gpu": "0"}),
         (odd(name="step-time.p99"), "step_time/p99", {}),
         (odd(labels={"k8s.pod/name": "a"}), "odd/metric", {"k8s_pod_name": "a"}),
-        (odd(labels={"0": "a"}), "odd/metric", {"key_0": "a"}),
-        (odd(labels={"": "a"}), "odd/metric", {"key_": "a"}),
         (odd(labels={f"k{n}": "v" for n in range(30)}), "odd/metric", {f"k{n}": "v" for n in range(30)}),
         (odd(labels={"a": "v" * 1024}), "odd/metric", {"a": "v" * 1024}),
         (odd(labels={"a": "日本 ☃"}), "odd/metric", {"a": "日本 ☃"}),
@@ -175,7 +140,6 @@ def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(doubl
 )
 def test_an_odd_name_arrives_as_one_that_is_allowed(double, make_sink, point, kind, labels):
     assert make_sink().write([point]) == []
-
     (key,) = double.keys()
     assert (key.type, dict(key.labels)) == (PREFIX + kind, labels)
 
@@ -183,7 +147,6 @@ def test_an_odd_name_arrives_as_one_that_is_allowed(double, make_sink, point, ki
 def test_a_metric_whose_kind_changed_is_rejected_and_nothing_else(double, make_sink):
     sink = make_sink()
     sink.write([odd(), heat(0)])
-
     assert reasons(sink.write([odd(kind=counter), heat(1)])) == {"kind of the metric changed": 1}
     assert len(double.points()) == 3
 
@@ -194,21 +157,8 @@ def test_two_metrics_that_become_one_type_get_different_names(double, make_sink)
 
 def test_two_series_that_differ_by_an_empty_dimension_are_not_sent_as_one(double, make_sink):
     rejected = make_sink().write([odd(), odd(labels={"pod": ""})])
-
     assert reasons(rejected) == {"the same series as another, once empty dimensions are left out": 1}
     assert len(double.points()) == 1
-
-
-def test_a_metric_that_was_an_integer_once_is_rejected_by_reason_and_nothing_else(double, make_sink):
-    from google.api.metric_pb2 import MetricDescriptor
-
-    make_sink().write([heat(0)])
-    double.descriptors["some-project", PREFIX + "gpu/temperature"].value_type = MetricDescriptor.INT64
-
-    rejected = make_sink().write([heat(1), odd()])
-
-    assert reasons(rejected) == {"type differs from the first ever sent": 1}
-    assert len(double.points("odd/metric")) == 1
 
 
 def test_a_metric_that_was_described_otherwise_arrives_without_its_description(double, make_sink):
@@ -216,10 +166,8 @@ def test_a_metric_that_was_described_otherwise_arrives_without_its_description(d
     sink.write([heat(0)])
     double.descriptors["some-project", PREFIX + "gpu/temperature"].description = "In other words."
     batch = [heat(1), odd()]
-
     with pytest.raises(Retryable, match="another unit or description"):
         sink.write(batch)
-
     assert sink.write(batch) == []
     assert (len(double.points("temperature")), len(double.points("odd/metric"))) == (2, 1)
 
@@ -228,27 +176,12 @@ def test_two_units_and_descriptions_of_one_metric_are_sent_as_the_first_of_them(
     other = gauge("gpu.temperature", "[degF]", "In other words.", dims=("gpu",)).point(
         time.time_ns(), 1.0, heat().dims | {"gpu": "9"}
     )
-
     assert make_sink().write([heat(), other]) == []
     assert len(double.points("temperature")) == 2
     assert (double.count["stored"], len(double.count)) == (2, 1)
 
 
 # -- time
-
-
-def test_points_of_a_series_are_ten_seconds_apart(double, make_sink):
-    now = time.time_ns() - MINUTE
-    sink = make_sink()
-    told = [sink.write([heat(at=now + int(after * S))]) for after in (0, 5, 10, 19.5, 19.6, 40)]
-
-    assert [reasons(each) for each in told] == [
-        {}, {"less than 10 s after the last point of its series": 1}, {}, {},
-        {"not newer than the last point of its series": 1}, {},
-    ]  # fmt: skip
-    assert [point.end - now for point in double.points()] == [0, 10 * S, 20 * S, 40 * S]
-    assert double.count["stored"] == 4
-    assert len(double.count) == 1
 
 
 def test_a_restart_in_mid_series_keeps_the_start_and_the_order(double, make_sink):
@@ -258,20 +191,9 @@ def test_a_restart_in_mid_series_keeps_the_start_and_the_order(double, make_sink
     second.restore(first.saved())
     second.open()
     jitter = 2 * S
-
     rejected = second.write([sent(1800.0, now - 2 * MINUTE, now - BOOT + jitter), heat(at=now - 3 * MINUTE - 1)])
-
     assert reasons(rejected) == {"not newer than the last point of its series": 1}
     assert double.points("sent") == [(now - BOOT, now - 3 * MINUTE, 1000.0), (now - BOOT, now - 2 * MINUTE, 1800.0)]
-    assert set(double.count) == {"stored"}
-
-
-def test_a_reboot_is_a_reset(double, make_sink):
-    now, sink = time.time_ns(), make_sink()
-    sink.write([sent(1000.0, now - 3 * MINUTE, now - BOOT)])
-    sink.write([sent(20.0, now - MINUTE, now - 2 * MINUTE)])
-
-    assert double.points()[1] == (now - 2 * MINUTE, now - MINUTE, 20.0)
     assert set(double.count) == {"stored"}
 
 
@@ -281,9 +203,7 @@ def test_a_reboot_is_a_reset(double, make_sink):
 def test_of_a_partial_write_the_good_points_count_and_the_bad_ones_have_reasons(double, make_sink):
     for n in (3, 4, 5, 50):
         make_sink().write([windowed(HEAT, [1.0], gpu(n), time.time_ns() + MINUTE)])
-
     rejected = make_sink().write([heat(n) for n in range(100)])
-
     assert reasons(rejected) == {"out of order: another writer of the same series": 4}
     assert sorted(int(one.point.dims["gpu"]) for one in rejected) == [3, 4, 5, 50]
     assert len(double.points()) == 100
@@ -293,9 +213,7 @@ def test_of_a_partial_write_the_good_points_count_and_the_bad_ones_have_reasons(
 def test_the_words_of_any_year_are_understood(double, make_sink, wording):
     double.wording = wording
     make_sink().write([windowed(HEAT, [1.0], gpu(3), time.time_ns() - 3 * S)])
-
     rejected = make_sink().write([heat(n) for n in range(10)])
-
     assert [(one.point.dims["gpu"], one.reason) for one in rejected] == [
         ("3", "too frequent: another writer of the same series")
     ]
@@ -305,7 +223,6 @@ def test_where_the_answer_does_not_say_which_the_batch_is_halved(double, make_si
     double.wording = "bare"
     make_sink().write([windowed(HEAT, [1.0], gpu(3), time.time_ns() + MINUTE)])
     sink, batch = make_sink(), [heat(n) for n in range(10)]
-
     with pytest.raises(BadBatch):
         sink.write(batch)
     assert sink.write(batch[5:]) == []  # they were stored at first: that counts
@@ -340,7 +257,6 @@ def test_a_backlog_whose_history_was_lost_does_not_count_as_sent_where_it_was_re
             assert sink.write([point]) == []
         except Retryable:
             assert sink.write([point]) == []
-
     assert len(double.points()) == 4
 
 
@@ -351,7 +267,6 @@ def test_a_start_that_is_older_for_good_is_another_writers(double, make_sink):
     double.answer_next(summed("New reset timestamp must not be older than existing reset timestamp.", (3, 1)), n=2)
     with pytest.raises(Retryable):
         sink.write([point])
-
     assert reasons(sink.write([point])) == {"start older than the stored one: another writer of the same series": 1}
 
 
@@ -361,7 +276,6 @@ def test_another_writer_is_named_with_the_series_and_what_to_do(double, make_sin
         sink = make_sink()
         sink.write([heat(7, time.time_ns() + S)])
         sink.write([heat(7, time.time_ns() + 2 * S)])
-
     (said,) = [record.getMessage() for record in caplog.records if "another writer sends" in record.getMessage()]
     assert f"{PREFIX}gpu/temperature {{'gpu': '7'}} of the resource gce_instance" in said
     assert "--dim" in said
@@ -411,11 +325,6 @@ def test_a_quota_that_fills_again_costs_no_point(double, make_sink):
     assert sink.write([heat()]) == []
 
 
-def test_an_unknown_trouble_of_one_point_does_not_hold_up_the_rest(double, make_sink):
-    double.answer_next(summed("write for resource=generic_node{} failed with: Something new.", (3, 1)))
-    assert reasons(make_sink().write([heat()])) == {"refused by the service": 1}
-
-
 def test_a_resource_that_is_set_up_wrong_costs_no_point(double, make_sink):
     with pytest.raises(
         Refused, match=r"rejects every point of the monitored resource generic_node .*sinks.google.location"
@@ -431,7 +340,6 @@ def test_after_a_retry_for_a_description_what_another_wrote_does_not_count_as_se
     batch = [heat(3, now), odd(labels={"a": "b"})]
     with pytest.raises(Retryable, match="description"):
         sink.write(batch)
-
     assert reasons(sink.write(batch)) == {"out of order: another writer of the same series": 1}
 
 
@@ -439,10 +347,8 @@ def test_after_a_retry_for_a_description_what_another_wrote_does_not_count_as_se
 def test_what_passes_is_tried_again_with_the_same_points(double, make_sink, answer):
     sink, batch = make_sink(), [heat(0), heat(1)]
     double.answer_next(answer)
-
     with pytest.raises(Retryable, match=answer.code.name):
         sink.write(batch)
-
     assert sink.write(batch) == []
     first, second = (request.series for request in double.writes())
     assert [one.points for one in first] == [one.points for one in second]
@@ -454,9 +360,7 @@ def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, mak
     double.answer_next(service.LOST)
     with pytest.raises(Retryable):
         sink.write(batch)
-
     assert sink.write(batch) == []
-
     assert len(double.points()) == 6
     assert "another writer sends" not in caplog.text
     assert sink.write([heat(0, now + MINUTE), sent(2.0, now + MINUTE, now - BOOT)]) == []
@@ -465,17 +369,14 @@ def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, mak
 def test_a_replay_of_what_a_killed_agent_had_sent_counts_as_sent(double, make_sink):
     batch = [heat(n) for n in range(5)]
     make_sink().write(batch)
-
     assert make_sink().write(batch) == []  # a new process: it knows nothing of the answer
 
 
 def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
     sink, batch = make_sink(), [heat(n) for n in range(5)]
     double.fail_points("temperature", "INTERNAL", n=2)
-
     with pytest.raises(Retryable):
         sink.write(batch)
-
     assert sink.write(batch) == []
     assert len(double.points()) == 5
 
@@ -493,10 +394,8 @@ def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
 def test_a_wrong_configuration_is_reported_with_its_remedy(double, make_sink, answer, says):
     sink = make_sink()
     double.answer_next(answer)
-
     with pytest.raises(Refused) as told:
         sink.write([heat()])
-
     assert says in str(told.value)
     assert sink.write([heat()]) == []
 
@@ -504,7 +403,6 @@ def test_a_wrong_configuration_is_reported_with_its_remedy(double, make_sink, an
 def test_a_quota_of_series_rejects_what_is_over_it_and_lets_the_rest_pass(double, make_sink):
     double.most_series = 2
     sink = make_sink()
-
     assert reasons(sink.write([heat(n) for n in range(5)])) == {"over a quota of the project": 3}
     assert sink.write([heat(0, time.time_ns() + MINUTE)]) == []
 
@@ -529,10 +427,8 @@ def test_a_silent_endpoint_costs_the_timeout(double, make_sink):
     sink = make_sink(timeout=0.2)
     double.answer_next(None, delay=10.0)
     begun = time.monotonic()
-
     with pytest.raises(Retryable, match="DEADLINE_EXCEEDED"):
         sink.write([heat()])
-
     assert time.monotonic() - begun < 8
 
 
@@ -571,23 +467,17 @@ def test_it_says_where_the_points_go(make_sink):
     assert make_sink().describe().startswith("project some-project, custom.googleapis.com/chipwatch/* at 127.0.0.1:")
 
 
-def test_closing_twice_or_unopened_is_safe(make_sink):
-    sink = make_sink(opened=False)
-    sink.close()
-    sink.open()
-    sink.close()
-    sink.close()
-
-
 def test_without_credentials_it_says_what_to_do(make_sink, monkeypatch, tmp_path):
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-
     with pytest.raises(Refused, match=r"application-default|default credentials"):
         make_sink(endpoint=None, insecure=False)
+
+
+PLUGIN = "Getting metadata from plugin failed with error: "
 
 
 @pytest.mark.parametrize(("problem", "error"), [(auth.TransportError, Retryable), (ValueError, Refused)])
@@ -611,28 +501,17 @@ def test_a_file_that_holds_no_credentials_is_a_set_up_at_fault_and_is_not_quoted
     path = tmp_path / "key.json"
     path.mkdir() if body is None else path.write_bytes(body)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-
     with pytest.raises(Refused) as told:
         make_sink(endpoint=None, insecure=False)
-
     assert "SECRET" not in str(told.value)
 
 
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        (
-            "Getting metadata from plugin failed with error: ('invalid_grant: Bad.', {})",
-            "credentials are not valid",
-        ),
-        (
-            "Getting metadata from plugin failed with error: ('deleted_client: None', {})",
-            "credentials are not valid",
-        ),
-        (
-            "Getting metadata from plugin failed with error: the Google Compute Engine metadata service. Status: 404\n<html>",
-            "no service account",
-        ),
+        (f"{PLUGIN}('invalid_grant: Bad.', {{}})", "credentials are not valid"),
+        (f"{PLUGIN}('deleted_client: None', {{}})", "credentials are not valid"),
+        (f"{PLUGIN}the Google Compute Engine metadata service. Status: 404\n<html>", "no service account"),
         ("last error: Ssl handshake failed: OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", "certificate is not trusted"),
     ],
 )
@@ -679,13 +558,6 @@ def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkey
     assert make_sink().write([heat()]) == []
 
 
-def test_codes_that_nobody_knows_end_no_data(double, make_sink):
-    sink = make_sink()
-    double.answer_next(grpc.StatusCode.UNIMPLEMENTED, "what?")
-    with pytest.raises(Refused, match="unknown error"):
-        sink.write([heat()])
-
-
 @given(
     st.sampled_from([1, 60, 127, 128, 300, 20_000]),
     st.floats(allow_nan=False),
@@ -715,12 +587,6 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     series.points = [monitoring_v3.Point(interval=interval, value={"double_value": value})]
     plain = monitoring_v3.CreateTimeSeriesRequest(name="projects/p", time_series=[series] * 2)
     assert made == monitoring_v3.CreateTimeSeriesRequest.pb(plain)
-
-
-def test_the_client_is_not_loaded_before_it_is_needed():
-    loaded = "{'grpc', 'google.auth', 'google.protobuf'} & {*sys.modules}"
-    words = f"import sys, chipwatch_sinks.google, chipwatch_sinks.cloudwatch; assert not {loaded}"
-    subprocess.run([sys.executable, "-c", words], check=True)
 
 
 def test_what_is_left_out_of_the_client_is_there_for_others():

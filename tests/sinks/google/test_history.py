@@ -57,13 +57,6 @@ def test_a_restart_goes_on_with_the_same_start_though_the_boot_time_jitters():
     assert shown(follow(after, (60, 800.0), start_time=BOOT + S)) == [(BOOT, 60, 800.0)]
 
 
-def test_what_was_counted_while_the_agent_was_down_is_not_lost():
-    before, after = SentHistory(), SentHistory()
-    follow(before, (0, 500.0))
-    after.load(before.dump())
-    assert shown(follow(after, (3600, 9000.0))) == [(BOOT, 3600, 9000.0)]
-
-
 def test_a_reboot_begins_a_new_stretch_at_the_new_boot():
     history = SentHistory()
     follow(history, (0, 500.0))

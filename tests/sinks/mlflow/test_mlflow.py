@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
-import threading
 
 import pytest
 from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble, say
-from tests.sinks.mlflow.conftest import GPU, LOAD
+from tests.sinks.mlflow.conftest import GPU
 
-from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Dimensions, Summary, counter, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.engine.delivery import Worker
@@ -102,11 +99,6 @@ def test_steps_go_on_where_the_system_metrics_of_the_run_ended(double, make_sink
     run.rows = {("loss", 1, 900, 0.1): None, ("system/a", 1, 4, 0.1): None, ("system/n/b", 1, 41, 0.1): None}
     send(make_sink(), points(2))
     assert [step for key, step, _ in rows(double) if key == "system/cpu_load"] == [42, 43]
-
-
-def test_its_requests_name_this_program(double, make_sink, points):
-    send(make_sink(), points(1))
-    assert {headers["user-agent"] for _, headers, _ in double.requests} == {f"chipwatch/{__version__}"}
 
 
 def test_all_series_of_one_time_have_one_step(double, make_sink, points):
@@ -235,14 +227,6 @@ def test_a_run_that_ended_gets_what_was_measured_before_and_then_ends_the_sink(
     assert len(rows(double)) == 2
 
 
-def test_a_window_in_which_the_run_ended_is_still_sent(double, make_sink, points, clock):
-    sink = make_sink()
-    (last,) = points(1)
-    double.runs["r1"].info |= {"status": "FINISHED", "end_time": last.at // 10**6 - 500}
-    send(sink, [last._replace(window_start=last.at - 10**9)])
-    assert len(rows(double)) == 1
-
-
 def test_a_run_that_is_resumed_goes_on(double, make_sink, points, clock):
     sink = make_sink()
     double.runs["r1"].info |= {"status": "FINISHED", "end_time": clock.ns // 10**6}
@@ -304,51 +288,6 @@ def test_who_is_to_blame_for_an_answer(double, make_sink, points, path, said):
         assert caught.value.after == 7
     if status in (400, 413):
         assert caught.type is (Refused if path == "/runs/get" else BadBatch)
-
-
-def test_an_answer_that_is_too_large_or_cut_or_no_http_is_tried_again(double, make_sink, points):
-    for answer in (
-        lambda http, _: say(http, 200, b"x" * (9 << 20)),
-        lambda http, _: (http.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\nConnection: close\r\n\r\n{") and http.connection.shutdown(2)) or True,
-        lambda http, _: (http.wfile.write(b"SSH-2.0-OpenSSH_9\r\n\r\n") and http.connection.shutdown(2)) or True,
-        lambda http, _: http.connection.shutdown(2) or True,
-    ):  # fmt: skip
-        double.answer = answer
-        with pytest.raises(Retryable):
-            send(make_sink(), points(1))
-
-
-def test_an_answer_that_does_not_end_is_given_up(double, make_sink, points):
-    def drip(http, _):
-        http.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{")
-        while not ended.wait(0.05):
-            http.wfile.write(b" ")
-            http.wfile.flush()
-        return True
-
-    ended, double.answer = threading.Event(), drip
-    with pytest.raises(Retryable, match=r"no complete answer in 0\.5 s"):
-        send(make_sink(timeout=0.5), points(1))
-    ended.set()
-
-
-def test_one_connection_serves_many_requests_and_one_that_was_closed_is_opened_again(double, make_sink, points, until):
-    ports = []
-    double.answer = lambda http, _: ports.append(http.client_address) and False
-    sink = make_sink()
-    for _ in range(3):
-        send(sink, points(1))
-    assert len(set(ports)) == 1
-
-    def close(http, _):
-        http.close_connection = True
-        return False
-
-    double.answer = close
-    for _ in range(3):
-        send(sink, points(1))
-        until(lambda: select.select([sink._api._http._socket], [], [], 0)[0])  # the end has arrived
-    assert len(rows(double)) == 6
 
 
 # -- the server and its settings ------------------------------------------------------------------------------------
@@ -448,17 +387,3 @@ def test_without_a_server_or_a_run_it_says_what_to_set(make_sink):
         make_sink(run=None)
     with pytest.raises(Refused, match="expected http://HOST:PORT"):
         make_sink(tracking_uri="http://host:port")
-
-
-def test_a_proxy_of_the_environment_is_used(double, make_sink, points, monkeypatch):
-    monkeypatch.setenv("http_proxy", double.url.replace("//", "//p:q@"))
-    double.answer = lambda http, _: (
-        seen.append((http.path.partition("/api")[0], http.headers["Proxy-Authorization"])) and False
-    )
-    seen = []
-    double.prefix = "http://tracking.example:81"
-    sink = make_sink(tracking_uri="http://tracking.example:81")
-    double._own = lambda path, sent: (200, {"run": {"info": {"run_id": "r1"}}} if sent.get("metrics") is None else {})
-    send(sink, points(1))
-    assert seen == [("http://tracking.example:81", "Basic cDpx")] * 2
-    assert LOAD.name

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from base64 import urlsafe_b64decode
 from urllib.parse import parse_qs
 
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding
 from tests.doubles.raw import RawServer, http
+from tests.sinks.otlp.conftest import KEY, PEM
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.google_token import GoogleToken
-
-KEY = rsa.generate_private_key(65537, 2048)
-PEM = KEY.private_bytes(
-    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-).decode()
-
-
-@pytest.fixture
-def key_file(tmp_path, monkeypatch):
-    """Write a key file, and name it in the environment."""
-
-    def write(token_uri, **more):
-        content = {
-            "type": "service_account", "project_id": "some-project", "client_email": "a@some-project.example.org",
-            "private_key": PEM, "private_key_id": "k1", "token_uri": token_uri, **more,
-        }  # fmt: skip
-        (tmp_path / "key.json").write_text(json.dumps(content))
-
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
-    monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _: None)
-    return write
 
 
 def test_one_token_is_used_until_its_end_and_its_request_is_signed_with_the_key(key_file):

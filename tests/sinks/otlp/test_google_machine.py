@@ -10,14 +10,13 @@ from tests.doubles import cloudwatch
 from tests.doubles import otlp as double
 from tests.doubles.gce import Gce
 from tests.doubles.otlp import OtlpDouble
+from tests.sinks.otlp.conftest import ONE
 
-from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink, google_machine
 
 AT = "/computeMetadata/v1"
 TOKEN = f"GET {AT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
-BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]
 
 
 @pytest.fixture
@@ -136,13 +135,16 @@ def test_the_sink_sends_with_this_token_and_a_new_one_after_a_401(env, gce, monk
         place = {"OTEL_RESOURCE_ATTRIBUTES": "location=us-central1"}
         sink = OtlpSink(OtlpSink.Config(endpoint_url=receiver.url, flavour="google"), place)
         sink.open()
-        assert sink.write(BATCH) == []
+        assert sink.write(ONE) == []
         assert dict(receiver.points[0].resource)["gcp.project_id"] == "ml-research-417"
         receiver.will(double.status(401, "invalid token"))
         with pytest.raises(Retryable, match="new token"):
-            sink.write(BATCH)
-        sink.write(BATCH)
+            sink.write(ONE)
+        sink.write(ONE)
+        assert [request.headers["authorization"][-1] for request in receiver.requests] == ["1", "1", "2"]
+        receiver.will(double.status(401, ""), double.status(401, ""))
+        with pytest.raises(Retryable):
+            sink.write(ONE)
+        with pytest.raises(Refused):
+            sink.write(ONE)
         sink.close()
-        assert [request.headers["authorization"] for request in receiver.requests] == [
-            "Bearer ya29.1", "Bearer ya29.1", "Bearer ya29.2",
-        ]  # fmt: skip

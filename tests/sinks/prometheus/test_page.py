@@ -274,12 +274,6 @@ def test_every_metric_of_ours_has_a_different_name_and_both_parsers_accept_it():
         assert {of for of in found if not of[0].endswith("_created")} == expected
 
 
-def test_a_truth_value_is_a_number():
-    page = Page()
-    page.take([POWER.point(AT, True, gpu(0))])
-    assert samples(page)["gpu_power_watts", (("gpu", "0"),)] == 1
-
-
 def test_points_in_another_order_are_the_same_page():
     page = Page(interval=15)
     points = [POWER.point(AT, n, gpu(n)) for n in range(9)]
@@ -308,12 +302,6 @@ def test_a_page_is_written_once_a_tick_and_packed_once():
     assert page.body(Format.TEXT, zipped=True) is packed
     page.take([metric.point(AT + 1, 60) for metric in crowd])
     assert b"0.6" in gzip.decompress(page.body(Format.TEXT, zipped=True))
-
-
-def test_a_small_page_is_not_packed():
-    page = Page()
-    page.take([UTILIZATION.point(AT, 50)])
-    assert page.body(Format.TEXT, zipped=True) == page.body(Format.TEXT, zipped=False)
 
 
 def test_without_labels_each_series_has_a_different_name():

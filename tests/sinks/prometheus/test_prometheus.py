@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import http.client
-import json
 import re
-import socket
-import sys
 import threading
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
-from tests.doubles.kmsg.log import Pipe, record
 from tests.ports import free_port
 
-from chipwatch.config.load import ConfigError, convert, load
+from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import Refused
-from chipwatch.engine.build import assemble
 from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format
@@ -61,12 +56,14 @@ def fill(sink, value=1.0):
 
 
 def test_before_the_first_tick_there_is_no_page_and_then_the_last_one(sink):
+    assert sink.status() == "0 series, not scraped yet"
     assert get(sink)[0] == 503
     fill(sink, 1.0)
     fill(sink, 2.0)
     status, headers, body = get(sink)
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b'gpu_power_watts{gpu="0"} 2.0\n' in body
+    assert sink.status() == "2 series, scraped 0 s ago by 127.0.0.1"
 
 
 def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
@@ -183,14 +180,6 @@ def test_an_invalid_listen_address_is_reported_at_the_start(listen):
         convert(PrometheusSink.Config, {"listen": listen}, "sinks.prometheus")
 
 
-def test_a_closed_sink_leaves_no_port_and_no_thread(sink):
-    port = int(sink.url.split(":")[2].split("/")[0])
-    sink.close()
-    assert "pages" not in {thread.name for thread in threading.enumerate()}
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=LONG)
-
-
 def test_scrapes_while_ticks_are_written_are_whole_pages_of_one_tick(sink):
     stop = threading.Event()
 
@@ -247,30 +236,3 @@ def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_p
 
     until(printed)
     assert running.stop()[0] == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
-def test_the_first_event_of_the_kernels_log_is_an_increase_on_the_page_and_in_lines(until, tmp_path):
-    log, lines = Pipe(), tmp_path / "lines"
-    log.write(record(0, "usb 1-1: new device"))
-    config = load(None, {
-        "interval": 3600.0, "sink": ["prometheus", "stdout"], "collector": ["kernel"],
-        "collectors": {"kernel": {"path": str(log.path)}},
-        "sinks": {"prometheus": {"listen": "127.0.0.1:0"}, "stdout": {"path": str(lines), "format": "json"}},
-    }, {})  # fmt: skip
-    pipeline = assemble(config, Dimensions)
-    pipeline.start()
-    sink = next(route.worker.sink for route in pipeline.routes if route.name == "prometheus")
-    shown = b'kernel_events_total{kind="xid_restart"} %d\n'
-    try:
-        pipeline.tick()
-        until(lambda: sink._server is not None and shown % 0 in get(sink)[2])
-        log.write(record(1, "NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus."))
-        pipeline.tick()
-        until(lambda: shown % 1 in get(sink)[2])
-    finally:
-        pipeline.stop()
-        pipeline.close(LONG)
-        log.close()
-    (line,) = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert (line["name"], line["dims"], line["increase"]) == ("kernel.events", {"kind": "xid_restart"}, 1)

@@ -95,11 +95,6 @@ def test_cloudwatch_asks_for_groups_of_any_dimensions(graph):
     assert 'GROUP BY "instance_id" ORDER BY AVG() DESC' in machines
 
 
-def test_without_a_dimension_of_the_machine_cloudwatch_has_no_graph_of_machines(graph):
-    assert graph("cloudwatch", "fleet", "GPU utilization of machines", {"common_dims": []}) is None
-    assert graph("grafana", "fleet", "GPU utilization of machines", {"common_dims": []})
-
-
 @pytest.mark.parametrize(("resource", "label"), [("auto", "instance_id"), ("k8s_node", "node_name")])
 def test_google_groups_by_the_label_of_the_resource(graph, resource, label):
     flags = {"sinks": {"google": {"resource": resource}}}
@@ -153,11 +148,6 @@ def test_records_have_a_level_a_metric_and_its_operations(document):
     assert rules["fleet:gpu_power_watts:sum"] == "sum (gpu_power_watts)"
     assert rules["state:job_gpu_time_seconds:sum_rate5m"] == "sum by (state) (rate(job_gpu_time_seconds_total[5m]))"
     assert all(re.fullmatch(r"\w+:\w+:(?:sum|avg|min|max|count)(?:_rate5m)?", name) for name in rules)
-
-
-def test_only_prometheus_records(made):
-    with pytest.raises(ConfigError, match="--records: google does not record the results of queries"):
-        made("google", OPTIONS, families=MACHINES, board="fleet", records=True)
 
 
 @pytest.mark.parametrize("names", ["dcgm", "dcgm4.6"])

@@ -77,11 +77,6 @@ def test_a_share_is_drawn_from_0_to_100_and_no_other_value_is_bounded(document):
         assert (graph["yAxis"]["left"].get("max") == 100) == (graph["yAxis"]["left"]["label"] == "%"), title
 
 
-def test_the_axis_follows_the_scale_of_the_profile(document):
-    found = graphs(document("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron",)))
-    assert found["Neuron core utilization"]["yAxis"]["left"]["max"] == 1.0
-
-
 def test_counters_are_drawn_as_rates_and_rare_events_one_by_one(document):
     found = graphs(document("cloudwatch", {"level": "all"}, families=("host", "gpu")))
     assert "'Sum', 60) / 60, MAX" in found["Network throughput"]["metrics"][0][0]["expression"]

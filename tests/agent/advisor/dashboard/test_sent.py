@@ -106,14 +106,6 @@ def test_every_search_and_query_names_exactly_what_a_run_sends(sent, document, n
     assert {query(alarm["Metrics"][0]["Expression"])[:3] for alarm in alarms} <= theirs
 
 
-def test_without_dimensions_of_the_machine_a_schema_has_only_the_metrics_own(sent, document):
-    theirs = sent()
-    ours = {series[:3] for series in check_cloudwatch(document("cloudwatch", families=WORDS))}
-    assert ours == theirs
-    assert ("Chipwatch", "cpu.utilization", ()) in ours
-    assert ("Chipwatch", "gpu.utilization", ("gpu",)) in ours
-
-
 def names_of(board):
     return {series[1] for series in check_cloudwatch(board)}
 
