@@ -1,4 +1,4 @@
-"""The base of advisors: the cost of a sink, its dashboards and its alarms."""
+"""The base class of advisors. An advisor knows what a sink's service costs, and writes its dashboards and alarms."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from chipwatch.contract.datapoint import Datapoint, Metric
 MONTH: Final = 730 * 3600
 """Seconds of a month in AWS's own calculator."""
 Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
-"""Gauge: a statistic of its values in a period. Counter: its increase (sum) or rate. Or the absence of data."""
+"""The number that an alarm compares. Of a counter: its increase ("sum") or its rate; "absent": no data came."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
-"""Gauge: its mean, or also its peaks. Counter: its rate, or its increase for each dot."""
+"""The values that a graph draws. Of a gauge: "mean", or "peaks" too. Of a counter: "rate", or "increase" per dot."""
 Fold = Literal["", "sum", "mean", "min", "max", "count"]
-"""Value of a group of series; empty: each series is a line."""
+"""The function that makes one line of a group of series; "": each series is a line."""
 Shown = Literal["each", "mean", "p95", "groups"]
-"""A line for each series of a metric; one for the mean or the 95th percentile of all; or one for each group."""
+"""The lines of a metric: one for each series, one for the mean or the 95th percentile of all, one for each group."""
 MACHINE: Final = "machine"
-"""Key of groups that stands for the machine's dimensions."""
+"""Key in `Chart.by` that stands for all dimensions of the machine."""
 MAX_GROUPS: Final = 20
-"""Groups of a graph, the largest ones."""
+"""Most groups that a graph draws; the largest ones are chosen."""
 
 
 class Terms(NamedTuple):
-    """The user's prices in dollars; None: the list price."""
+    """The user's prices in dollars, where they differ from the list prices (None)."""
 
     price_per_metric: float | None = None
     price_per_1000_requests: float | None = None
@@ -36,15 +36,15 @@ class Terms(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Amounts that all hosts send to a sink in a month."""
+    """The amounts that all hosts together send to one sink in a month."""
 
     series: int = 0
     metrics: int = 0
-    """Distinct names."""
+    """Distinct names of metrics."""
     points: float = 0.0
     requests: float = 0.0
     bytes: float | None = None
-    """As `Advisor.measure` counts them; None where bytes are not charged."""
+    """Bytes, counted by `Advisor.measure`; None if the service does not charge for bytes."""
     hosts: int = 1
     watched: int = 0
     """Series of all hosts that the alarms of `chipwatch dashboard` look at."""
@@ -52,15 +52,15 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A line of the bill: `amount` / `per` x `unit_price` = `dollars`."""
+    """One line of the monthly bill: `amount` / `per` x `unit_price` = `dollars`."""
 
     what: str
     amount: float
     unit_price: float | None
-    """In dollars; None: not known, which is not 0."""
+    """Price of `per` units in dollars; None if it is not known."""
     per: int = 1
     unit: str = ""
-    """Unit of an amount that is a volume, such as GB: the plan then shows the volume of each choice."""
+    """Unit of the amount if it is a volume, such as GB. With a unit, `chipwatch plan` shows the volume, too."""
     as_of: str = ""
     """When and where the price was read."""
     dollars: float | None = field(init=False)
@@ -76,34 +76,34 @@ class Quota:
     """A limit of the service, and how much of it is used."""
 
     what: str
-    """In the plural, such as `active series`."""
+    """The thing that is limited, in the plural: `active series`."""
     limit: float
     used: float
     whose: str
-    """Its owner, as in `an account has in a region`."""
+    """The owner of the limit, as a part of a sentence: `an account has in a region`."""
     shared: bool = False
-    """All hosts together use it."""
+    """True if all hosts together use it, False if each host has it."""
 
 
 class SentMetric(NamedTuple):
     """A metric as a sink sends it: all series with one name and one set of dimensions."""
 
     metric: Metric
-    """Before it is renamed."""
+    """The metric as chipwatch names it."""
     name: str
-    """As it is sent."""
+    """The name that the sink sends."""
     unit: str
     factor: float
-    """Factor of the naming profile for values."""
+    """Number by which the naming profile multiplies values."""
     dims: tuple[str, ...]
-    """Keys of the metric's dimensions, as they are sent, sorted; without the machine's."""
+    """Keys of the metric's dimensions as they are sent, sorted; the machine's dimensions are not among them."""
     in_name: tuple[tuple[str, str], ...]
-    """Dimensions of the metric whose values are part of the name."""
+    """Dimensions that the naming profile writes into the name: pairs of key and value."""
     drawn: Drawn = "mean"
     series: int = 1
-    """Series of a host, as far as their number is known."""
+    """Number of series that a host sends, as far as it is known."""
     copy: bool = False
-    """A gauge of a naming profile beside the counter: its rate, or its last value; graphs of series draw this one."""
+    """True for a gauge that a naming profile sends beside a counter: its rate, or its last value. Graphs prefer it."""
 
 
 class Chart(NamedTuple):
@@ -115,14 +115,14 @@ class Chart(NamedTuple):
     label: str
     """Label of its axis."""
     top: float | None
-    """End of the axis; None: by the values."""
+    """Largest value of the axis; None: the service chooses it."""
     bottom: float | None
-    """Start of the axis; None: by the values."""
+    """Smallest value of the axis; None: the service chooses it."""
     limits: tuple[tuple[str, float], ...] = ()
-    """Titles and thresholds of alarms, which are drawn as lines."""
+    """Thresholds of alarms to draw as lines: pairs of title and value."""
     fold: Fold = ""
     by: tuple[str, ...] = ()
-    """Keys that the series of a group share, as they are sent, or `MACHINE`; without keys all are one group."""
+    """Keys whose values make the groups, as they are sent, or `MACHINE`; without a key, all series are one group."""
 
     @property
     def lines(self) -> list[tuple[Shown, SentMetric]]:
@@ -140,7 +140,7 @@ class Chart(NamedTuple):
 
     @property
     def gauge(self) -> SentMetric | None:
-        """Its metric, with the fewest dimensions, if it has one metric and that is a gauge; else None."""
+        """The metric with the fewest dimensions, if the graph draws one metric only, and a gauge; else None."""
         is_gauge = len({sent.name for sent in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
         return min(self.series, key=lambda sent: len(sent.dims)) if is_gauge else None
 
@@ -149,44 +149,44 @@ class AlarmRule(NamedTuple):
     """A condition on a metric, independent of how the metric is sent."""
 
     key: str
-    """Its name, which never changes."""
+    """The rule's name. It never changes: runbooks and alarms refer to it."""
     metric: str
     statistic: Statistic
     below: bool
-    """The alarm is for values below the threshold, not above."""
+    """True if values below the threshold are bad, False if values above it are."""
     threshold: float
-    """In the metric's unit; of a counter of seconds: seconds per second."""
+    """The threshold in the metric's unit; for a counter of seconds, in seconds per second."""
     minutes: float
-    """Time for which the condition must hold."""
+    """Minutes for which the condition must hold before the alarm goes off."""
     severity: Literal["warning", "critical"]
     per: Literal["series", "host", "fleet"]
-    """Scope of one state: a series, a host (is it silent?), or all hosts together."""
+    """The thing that is healthy or not: each series, each host (does it still send?), or all hosts together."""
     title: str
     text: str
-    """Meaning, and remedy."""
+    """The meaning of the alarm, and the remedy."""
     but: tuple[tuple[str, str], ...] = ()
-    """Dimensions and values of series to exclude."""
+    """Dimensions of series to exclude: pairs of key and value."""
 
 
 class Alarm(NamedTuple):
-    """A rule for a metric as it is sent."""
+    """A rule, applied to a metric as the sink sends it."""
 
     name: str
     rule: AlarmRule
     sent: SentMetric
     threshold: float
-    """In the unit that is sent."""
+    """The threshold in the unit that the sink sends."""
     minutes: float
 
     @property
     def but(self) -> list[tuple[str, str]]:
-        """Dimensions and values, as they are sent, of series to exclude."""
+        """Dimensions of series to exclude, as they are sent: pairs of key and value."""
         return [(key, value) for key, value in self.rule.but if key in self.sent.dims]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """The machines and options of dashboards and alarms."""
+    """The machines that dashboards and alarms are for, and the user's options for them."""
 
     machine: tuple[str, ...] = ()
     """The keys of the machine's dimensions, as they are sent, sorted."""
@@ -195,19 +195,19 @@ class Scope:
     prefix: str = "chipwatch"
     """Name of the dashboard, and start of the names of alarms."""
     period: int | None = None
-    """Seconds of one dot of a graph; unless set, the window, and a minute at least."""
+    """Seconds that one dot of a graph stands for; None: `window`, but at least a minute."""
     runbooks: str = "docs/runbooks"
     """Folder or address of the pages about the alarms."""
     dims_as: str | None = None
-    """Text in place of the common dimensions: a variable of a template."""
+    """Variable of a template to write in place of the machine's dimensions."""
     notify: tuple[str, ...] = ()
-    """Topics or channels for alarms."""
+    """Topics or channels that an alarm notifies."""
     hosts: int = 0
     """Machines that should send."""
     groups: tuple[str, ...] = ()
-    """Groups of machines with automatic scaling, whose members should send in addition to `hosts`."""
+    """Groups of machines with automatic scaling; their members should send, in addition to `hosts`."""
     resources: tuple[str, ...] = ()
-    """Monitored resources that send; unless set, the configured one."""
+    """Monitored resources (Google Cloud) that send; if empty, the one in the configuration."""
 
     def runbook(self, rule: AlarmRule) -> str:
         """Return the address of the page about an alarm."""
@@ -216,15 +216,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The way in which a service charges."""
+    """The way in which a service charges for points."""
 
     service: str = ""
     """The service that has these prices."""
     charges_for: Literal["series", "points", "bytes"] = "series"
     apart: str = ""
-    """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
+    """Reason why two hosts never share a series; "": they do if their dimensions are equal."""
     ended: str = "cost until their hour ends"
-    """Fate of series that have ended."""
+    """Cost of a series after its last point, as the end of a sentence."""
 
 
 class Board(NamedTuple):
@@ -233,11 +233,11 @@ class Board(NamedTuple):
     max_lines: int
     """Limit of lines of a graph."""
     program: str = ""
-    """The program that draws the dashboards, if it is not the sink's service; `--cloud` takes it, too."""
+    """The program that draws the dashboards, if it is not the sink's service. `--cloud` accepts this name, too."""
     by_name: bool = False
-    """A query finds all series of a name, whatever their dimensions are."""
+    """True if a query by the metric's name finds its series with all dimensions."""
     counts_hosts: bool = False
-    """A series that has ended cannot be watched: silent hosts are found by counting those that send."""
+    """True if the service cannot watch a series that has ended. Silent hosts are then found by counting the others."""
 
 
 class Advisor(ABC):
@@ -253,7 +253,7 @@ class Advisor(ABC):
 
     tariff: Tariff = Tariff()
     board: ClassVar[Board | None] = None
-    """None: it has no dashboards, and none of the methods for them is called."""
+    """None if the service has no dashboards; then no method that takes charts or alarms is called."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
         """Take the sink's own Config and the user's prices."""
@@ -263,29 +263,29 @@ class Advisor(ABC):
         """Return the bill for a month; nothing if nothing is charged."""
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return the limits of the service, and how much of them is used."""
+        """Return the limits of the service, and how much of each this load uses."""
         return ()
 
     def notes(self, load: Load) -> Iterable[str]:
-        """Return sentences that explain the bill, or what the same load costs in another way."""
+        """Return sentences that explain the bill, or that name a cheaper way to send the same load."""
         return ()
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes that are charged for one window of one host; None: bytes are not charged."""
+        """Return the bytes that one window of one host is charged for; None if bytes are not charged."""
         return None
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return the documents of a dashboard with these graphs: several if a limit requires it."""
+        """Return a dashboard with these graphs, as text to import; several texts if the service limits their size."""
         return ()
 
     def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
-        """Return sentences on what a dashboard with these graphs leaves out of a large fleet."""
+        """Return a sentence for each thing that the dashboard cannot show for a large fleet."""
         return ()
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        """Return the documents of these alarms."""
+        """Return these alarms, as texts to import."""
         return ()
 
     def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str] | None:
-        """Return the documents of rules that record the groups of these graphs; None: it keeps no results."""
+        """Return recording rules for the groups of these graphs, as texts; None if the service has no such rules."""
         return None

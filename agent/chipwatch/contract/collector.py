@@ -1,4 +1,4 @@
-"""The base of collectors."""
+"""The base class of collectors: plugins that read one source on this host."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from chipwatch.contract.plugin import Given, Needs
 
 class Collector(ABC):
     """
-    Reads one source on this host. Opened once, read every interval, closed once, always on the same thread.
+    Reads one source on this host, such as a driver or a file of the kernel.
+
+    The agent opens it once, reads it every interval and closes it once, always on the same thread.
 
     Derive from it, with a nested frozen dataclass `Config` and an `__init__(self, config)` that touches nothing
     outside. `collect` and `metrics` must be there; every other method does nothing unless you write it. Register the
     class in the entry point group `chipwatch.collectors`: the entry point's name is the configuration key and the
     value of `--collector`.
 
-    The agent never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
-    malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call
-    that never returns blocks only this collector. So: no thread, timer, retry or sleep. The agent sets no attribute of
-    a collector.
+    The agent never calls `collect` before `open` succeeded, and never twice at the same time. So a collector needs no
+    thread, timer, retry or sleep. An exception ends only this reading; a malformed point is left out, and the others
+    stay. Both are logged and counted. A call that never returns blocks only this collector. The agent takes 20,000
+    points of a reading, and sets no attribute of a collector.
     """
 
     metrics: Sequence[Metric]
-    """All that `collect` may yield: the catalogue is made of these."""
+    """All metrics that `collect` may yield; `chipwatch list` prints them."""
     needs: ClassVar[Needs] = Needs()
-    """Gifts of `open`, and how the agent treats this class."""
+    """The things that this class needs from the agent; `open` gets them."""
     knows: ClassVar[Sequence[type]] = ()
-    """The kinds of `facts`."""
+    """The types that `facts` may yield, such as `chipwatch.Device`."""
 
     def open(self, given: Given) -> None:
         """Acquire handles; raise Unavailable("what is missing, where it looked")."""
@@ -40,45 +42,45 @@ class Collector(ABC):
         """
         Yield the values that can be read now, each stamped `at` (ns since the epoch).
 
-        Skip values that cannot be read: absent is not zero. If some devices failed, yield the others and raise
-        PartlyCollected last. A rate needs two readings: the first call then yields nothing.
+        Skip a value that cannot be read; never yield 0 for it. If some devices fail, yield the points of the others and
+        raise PartlyCollected last. A rate needs two readings, so the first call yields none.
         """
 
     def facts(self) -> Iterable[Any]:
-        """Yield what this reading showed beside points, of the kinds in `knows`; asked after `collect`, if needed."""
+        """Yield what the last reading showed beside points, of the types in `knows`; called after `collect`."""
         return ()
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """
-        Take the pids that other collectors listed in this tick, and those on devices that had time without work.
+        Take the pids that other collectors listed in this tick; `idle` are those on a device that was partly idle.
 
-        Called before `collect`, on the clock's thread, where `needs` has `pids`.
+        Called before `collect`, on the clock's thread, if `needs.pids` is set.
         """
 
     def waits(self) -> bool:
         """
-        Return whether a call may wait for a driver, file system, process, socket, lock or sleep; asked before `open`.
+        Return whether a call may wait for a driver, disk, process, socket, lock or sleep; asked before `open`.
 
-        One that does gets a separate thread. One that reads only what the kernel answers from its memory, such as
-        /proc/stat, is called by the clock's thread: a call that never returns blocks the agent.
+        A collector that waits gets a separate thread. Return False only if it reads what the kernel answers from its
+        memory, such as /proc/stat: then the clock's thread calls it, and a call that never returns blocks the agent.
         """
         return True
 
     def yields_others(self) -> bool:
-        """Return whether it yields metrics of other programs, too, which `metrics` cannot list."""
+        """Return True if `metrics` cannot list all metrics, since other programs choose their names."""
         return False
 
     def silent(self) -> Mapping[Dimensions, str] | None:
-        """Return the devices that are there and could not be read, and why; None: not known. On any thread."""
+        """Return the reason for each device that is there and cannot be read; None if unknown. Called on any thread."""
         return None
 
     def asking(self) -> str:
-        """Return the answer that a reading waits for now, such as `GPU 3: NVML`; "": not known. On any thread."""
+        """Return what the reading waits for now, such as `GPU 3: NVML`; "" if unknown. Called on any thread."""
         return ""
 
     def describe(self) -> str:
-        """Return in a few words what was found; asked by `chipwatch check` after `open` and one `collect`."""
+        """Return in a few words what was found, for `chipwatch check`. Called after `open` and one `collect`."""
         return ""
 
     def close(self) -> None:
-        """Release handles; safe to call twice, and before `open`."""
+        """Release handles. The agent may call it twice, and before `open`."""

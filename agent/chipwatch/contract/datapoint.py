@@ -1,4 +1,4 @@
-"""The sink-neutral data model: imports nothing from this project."""
+"""The data that flows from collectors to sinks: metrics, dimensions and datapoints. No sink's terms are in it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from weakref import WeakValueDictionary
 
 
 class Kind(enum.StrEnum):
-    """The relation of a value to time."""
+    """The two kinds of metrics, as in Prometheus."""
 
     GAUGE = "gauge"
     """A reading now."""
     COUNTER = "counter"
-    """Cumulative and monotonic since a known moment; it may start again at 0."""
+    """A cumulative value that only grows; after a reset it starts again at 0."""
 
 
 class Level(enum.IntEnum):
-    """Amount of metrics: every series costs money in a cloud, so ``basic`` is the default."""
+    """The amount of metrics to send. Every series costs money in a cloud, so BASIC is the default."""
 
     BASIC = 1
     DETAILED = 2
@@ -44,20 +44,21 @@ def is_utf8(text: str) -> bool:
 
 class Dimensions(Mapping[str, str]):
     """
-    Immutable, sorted string pairs: with the metric's name, the identity of a series.
+    The labels of a series: immutable pairs of strings, sorted by key.
 
-    Equal pairs are one object, so a lookup by series hashes and compares an address, whatever the number of pairs.
+    Dimensions with equal pairs are the same object. So comparing and hashing them is quick, however many pairs they
+    have.
     """
 
     __slots__ = ("__weakref__", "is_text", "items_sorted")
 
     items_sorted: Final[tuple[tuple[str, str], ...]]  # type: ignore[misc]  # set in __new__
-    """The pairs, sorted by key."""
+    """The pairs of key and value, sorted by key."""
     is_text: bool
-    """True if all of them are plain text that UTF-8 can encode."""
+    """True if all keys and values are of type str itself, and UTF-8 can encode them."""
 
     def __new__(cls, pairs: Mapping[str, str] | None = None, /, **more: str) -> Dimensions:  # noqa: PYI034
-        """Take `pairs` and `more`, which wins where both have a key."""
+        """Return the dimensions with `pairs` and `more`; if both have a key, `more` wins."""
         items = tuple(sorted({**(pairs or {}), **more}.items()))
         if (existing := _interned.get(items)) is not None:
             return existing
@@ -71,7 +72,7 @@ class Dimensions(Mapping[str, str]):
             return _interned.setdefault(items, dims)
 
     def __getitem__(self, key: str) -> str:
-        """Return the value of `key`; raise KeyError where there is none."""
+        """Return the value of `key`; raise KeyError if there is none."""
         for name, value in self.items_sorted:
             if name == key:
                 return value
@@ -89,11 +90,11 @@ class Dimensions(Mapping[str, str]):
     __eq__ = object.__eq__
 
     def __reduce__(self) -> tuple[type[Dimensions], tuple[dict[str, str]]]:
-        """Make a copy return the interned object itself."""
+        """Make `copy` and `pickle` return the object that exists already."""
         return Dimensions, (dict(self.items_sorted),)
 
     def __or__(self, other: Mapping[str, str]) -> Dimensions:
-        """Return these pairs and `other`, which wins where both have a key."""
+        """Return the dimensions with these pairs and `other`; if both have a key, `other` wins."""
         return Dimensions(self, **other)
 
     def __repr__(self) -> str:
@@ -102,10 +103,10 @@ class Dimensions(Mapping[str, str]):
 
 
 DEVICES: Final = ("gpu", "mig", "neuron_device", "neuron_core", "ipu", "tpu")
-"""Keys that identify an accelerator; the key of a partition follows its device's."""
+"""Keys of dimensions that identify an accelerator; the key of a partition comes after its device's."""
 NO_DIMENSIONS: Final = Dimensions()
 HIDDEN: Final = "@"
-"""Prefix of the keys of internal dimensions, which the frame adds for one sink; never exported."""
+"""Prefix of the keys of internal dimensions: the agent adds them for one sink, which does not send them."""
 
 
 class Summary(NamedTuple):
@@ -116,19 +117,19 @@ class Summary(NamedTuple):
     minimum: float
     maximum: float
     values: tuple[float, ...]
-    """The distinct values, ascending, at most 150; of more, neighbours are replaced by their mean."""
+    """The distinct values, ascending, at most 150; if there were more, neighbours are merged into their mean."""
     counts: tuple[int, ...]
-    """The number of samples at each of `values`; sums to `count`."""
+    """The number of samples at each of `values`; their sum is `count`."""
     last: float | None = None
-    """The last sample; None where that is not known."""
+    """The last sample; None if it is not known."""
 
 
 class Datapoint(NamedTuple):
     """
-    One measurement, or one window's worth of them.
+    One sample of a series, or the samples of one window.
 
-    `at`, `window_start` and `start_time`, the moment at which a counter was zero, are nanoseconds since the epoch.
-    A collector fills `metric`, `value`, `dims`, `at` and, for a counter, `start_time`; the window adds the rest.
+    `at`, `start_time` and `window_start` are nanoseconds since the epoch; `start_time` is when the counter was zero. A
+    collector sets `metric`, `value`, `dims`, `at` and, for a counter, `start_time`. The agent sets the rest.
     """
 
     metric: Metric
@@ -137,39 +138,39 @@ class Datapoint(NamedTuple):
     at: int
     start_time: int | None = None
     window_start: int | None = None
-    """Start of the time that this point covers; None for a plain sample."""
+    """Start of the window that this point covers; None for a plain sample."""
     summary: Summary | None = None
-    """For a gauge of a window: its samples; `value` is then their mean."""
+    """For a gauge: the samples of the window; `value` is their mean. None for a plain sample."""
     increase: float | None = None
-    """For a counter: its increase from `window_start` to `at`, None if unknown."""
+    """For a counter: its increase from `window_start` to `at`; None if unknown."""
 
 
-_new: Final = tuple.__new__  # in half the time of a call with the fields
+_new: Final = tuple.__new__  # makes a Datapoint in half the time of a call with its fields
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A measured quantity: declared once, as a module constant."""
+    """A quantity that is measured. Declare each metric once, as a constant of a module."""
 
     name: str
-    """`<area>.<thing>.<quality>`, lower case; a promise for ever."""
+    """`<area>.<thing>.<quality>` in lower case, such as `gpu.memory.used`. It never changes: dashboards use it."""
     kind: Kind
     unit: str
-    """A UCUM word: `%` (0 to 100), `By`, `s`, `W`, `J`, `Cel`, `MHz`, `1`, `{thread}` …"""
+    """The unit in UCUM: `%` (0 to 100), `By`, `s`, `W`, `J`, `Cel`, `MHz`, `1`, `{thread}` …"""
     help: str
-    """One sentence, with a full stop."""
+    """One sentence that ends with a full stop."""
     level: Level = Level.BASIC
     dims: tuple[str, ...] = ()
-    """The keys of the dimensions that every point of this metric carries."""
+    """The keys of the dimensions that every point of this metric has."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a level that is not one: it is compared at the start of every run."""
+        """Raise TypeError if `level` is not a Level."""
         if type(self.level) is not Level:
             raise TypeError(f"{self.name}: expected a Level, such as Level.DETAILED, got {self.level!r}")
 
     @property
     def counts_events(self) -> bool:
-        """True for a counter of things, such as `{error}`, and not of an amount, such as `By`."""
+        """True for a counter of events, such as `{error}`; False for one of an amount, such as `By`."""
         return self.kind is Kind.COUNTER and self.unit.startswith("{")
 
     def point(
@@ -181,9 +182,9 @@ class Metric:
 
 def start_after(last: int, start_time: int, at: int) -> int:
     """
-    Return the start time of a counter that fell between its readings at `last` and `at` (ns since the epoch).
+    Return a start time for a counter that was reset between its readings at `last` and `at` (ns since the epoch).
 
-    It is newer than the `start_time` so far, by a millisecond if there is room: sinks write no shorter times.
+    It is later than the old `start_time`, by at least a millisecond if there is room: some sinks write milliseconds.
     """
     return min(max(last, min(start_time + 1_000_000, at - 1)), at)
 

@@ -1,4 +1,4 @@
-"""Errors, named after the side at fault: a plugin raises one, the frame decides what to do."""
+"""The exceptions that plugins raise. Each is named after the side at fault; the agent decides what to do."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OS_WORDS: Final[Mapping[int, str]] = {
     errno.EFBIG: "the file would be larger than this user may write (`ulimit -f`)",
     errno.EMFILE: "too many files are open (`ulimit -n`)",
 }
-"""Errors of the system that need other words than its own."""
+"""Plain words for errors of the operating system."""
 NAME_WORDS: Final[Mapping[str, str]] = {"NONAME": "no such host name", "AGAIN": "the name server does not answer"}
-"""The same for the EAI_ errors of names of hosts."""
+"""Plain words for errors of name resolution: the names of `socket.EAI_...`."""
 
 
 def os_text(problem: BaseException) -> str:
-    """Return an error of the system in plain words, with the system's own in brackets; never raise."""
+    """Return an OSError in plain words, with the system's own words in brackets; raise nothing."""
     own = getattr(problem, "strerror", None) or text_of(problem)
     number = getattr(problem, "errno", None)
     words = OS_WORDS.get(number) if isinstance(number, int) else None
@@ -35,89 +35,90 @@ def os_text(problem: BaseException) -> str:
 
 
 def file_of(problem: BaseException) -> str | None:
-    """Return the file that an error of the system is about, None if it names none."""
+    """Return the file that an OSError names, or None."""
     return getattr(problem, "filename", None)
 
 
 def text_of(problem: BaseException) -> str:
-    """Return the message of `problem`, or its type if the message is empty; never raise."""
+    """Return the message of `problem`, or its type if the message is empty; raise nothing."""
     with contextlib.suppress(BaseException):
         return str(problem) or type(problem).__name__
     return "its __str__ raises"
 
 
 class CommandError(Exception):
-    """The command cannot do what is asked: the message says what is wrong and what to do; `code` is the exit code."""
+    """The command cannot do what the user asks. The message says why, and what to do; `code` is the exit code."""
 
     code = 1
 
 
 class ConfigError(CommandError):
-    """An option, variable or file is wrong: one line that names it, the value, and what would be right."""
+    """An option, variable or file is wrong. The message is one line with its name, its value, and what is expected."""
 
     code = 2
 
 
 class Unavailable(Exception):
     """
-    The host has no such thing; say what is missing and where you looked.
+    This host does not have the source. The message says what is missing, and where the collector looked.
 
-    Raised by a collector's `open`. One INFO line, and `open` is tried again every few minutes. `is_counted`: the
-    driver answered, and has none; else it may only be out of reach. `is_silent`: a driver is there, and does not
-    answer.
+    A collector's `open` raises it. The agent logs it once, and calls `open` again every few minutes. Set `is_counted`
+    if the driver answered, and has no device; without it, a device may be there and out of reach. Set `is_silent` if a
+    driver is there and does not answer.
     """
 
     def __init__(self, message: str = "", *, is_counted: bool = False, is_silent: bool = False) -> None:
-        """Take what is missing, whether that is the driver's own count, and whether a driver does not answer."""
+        """Take the message, and what the driver answered."""
         super().__init__(message)
         self.is_counted, self.is_silent = is_counted, is_silent
 
 
 class PartlyCollected(Exception):
     """
-    Some devices could not be read; raised by `collect` after its last yield.
+    Some devices could not be read. Raised by `collect` after its last yield.
 
-    The points that it yielded stand; each problem is counted, and logged once.
+    The agent keeps the points that were yielded, counts each problem, and logs it once an hour.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """Take one sentence for each thing that could not be read."""
+        """Take a sentence for each thing that could not be read."""
         super().__init__("; ".join(problems))
         self.problems = problems
 
 
 class Retryable(Exception):
-    """The wire or the service failed: the same batch may succeed after a back-off, or in `after` seconds."""
+    """The network or the service failed. The agent sends the batch again, after `after` seconds if that is set."""
 
     after: float | None = None
 
     def __init__(self, message: str, *, after: float | None = None) -> None:
-        """Take what failed and, if the far side named it, the delay in seconds."""
+        """Take what failed, and the seconds that the service asked to wait, if it did."""
         super().__init__(message)
         self.after = after
 
 
 class Refused(Exception):
-    """The set-up is at fault (role, name, quota), the data is fine: it is kept, and the error is logged."""
+    """The set-up is at fault (a role, a name, a quota), not the data. The agent keeps the data, and logs the error."""
 
 
 class BadBatch(Exception):
-    """Something in the batch is at fault, and the answer does not say what: the frame halves the batch."""
+    """A point of the batch is at fault, and the answer does not say which. The agent halves the batch to find it."""
 
 
 class SinkClosed(Exception):
-    """The far side has left for good and wants no more: the frame ends this sink without complaint."""
+    """The reader has gone for good, such as the end of a pipe. The agent then ends this sink without an error."""
 
 
 class InputEnded(Exception):
     """
-    A collector's input has ended for good; raised by `collect` after its last yield.
+    The collector's input has ended for good. Raised by `collect` after its last yield.
 
-    `clean`: the input ended between two records; else the message says what was cut. `problems` as in PartlyCollected.
+    `clean` is True if the input ended between two records; otherwise the message says what was cut off. `problems` are
+    as in PartlyCollected.
     """
 
     def __init__(self, message: str, *, clean: bool, problems: Sequence[str] = ()) -> None:
-        """Take the kind of the end, and the problems in the last bytes."""
+        """Take how the input ended, and the problems in its last bytes."""
         super().__init__(message)
         self.clean = clean
         self.problems = problems

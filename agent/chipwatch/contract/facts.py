@@ -1,4 +1,4 @@
-"""Facts: what collectors know beside points. `Collector.facts` yields them, `Collector.knows` lists their kinds."""
+"""Facts: what collectors know beside points. `Collector.facts` yields them, `Collector.knows` lists their types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Device(NamedTuple):
     """Dimensions of the device's points."""
     model: str = ""
     ids: Sequence[str] = ()
-    """The device's names in schedulers: index, UUID, PCI address."""
+    """The names that schedulers give to the device: index, UUID, PCI address."""
 
 
 class DeviceProcess(NamedTuple):
@@ -25,68 +25,68 @@ class DeviceProcess(NamedTuple):
     """Dimensions of the device's points."""
     pid: int
     memory: float | None = None
-    """Bytes of the device's memory; None if the driver does not report it."""
+    """Bytes of the device's memory that it uses; None if the driver does not say."""
     utilization: float | None = None
-    """Share of the device's time since the last call, in percent; None if the driver does not report it."""
+    """Share of the device's time that it used since the last reading, in percent; None if the driver does not say."""
     occupancy: float | None = None
-    """Compute units that it uses now; None if the driver does not report it."""
+    """Compute units of the device that it uses now; None if the driver does not say."""
 
 
 class DeviceActivity(NamedTuple):
-    """Activity of a device, or of a partition that runs processes, since its last reading; for processors only."""
+    """The work of a device, or of a partition that runs processes, since its last reading. Only processors get it."""
 
     dims: Dimensions
     """Dimensions of the device's points."""
     active: float | None = None
     """Share (0 to 1) of the time in which the device worked; None if unknown."""
     basis: str = "point"
-    """Measurement of `active`: `samples` or `counter` over all the time, `point` at the end of it."""
+    """The source of `active`: `samples` or `counter` cover all the time, `point` is a single look at its end."""
     idle: float | None = None
-    """Seconds since the device last worked; None if unknown, or if it did not work since the last reading."""
+    """Seconds since the device last worked; None if unknown, or if that was before the last reading."""
     throttled: float = 0.0
-    """Share (0 to 1) of the time in which heat, a power brake or other hardware slowed the device down."""
+    """Share (0 to 1) of the time for which heat, a power brake or other hardware slowed the device down."""
     energy: float | None = None
     """Joules used since the last reading; None if the device does not report it."""
     slices: float = 1.0
-    """Share (0 to 1) of the device's compute that this part has."""
+    """Share (0 to 1) of the device's compute that this partition has; 1 for a whole device."""
     lost: bool = False
-    """The driver reports that the device is lost."""
+    """True if the driver reports that the device is lost."""
     unlisted: str = ""
-    """Why the driver did not list the processes of this device, or not all; "" if it did."""
+    """Reason why processes of this device are missing from the list; "" if all are there."""
 
 
 class Unlisted(NamedTuple):
-    """The driver cannot list the processes of its devices now; without this fact, there are no others than listed."""
+    """The driver cannot list the processes of its devices now. Without this fact, the list is complete."""
 
     why: str = ""
 
 
 class MachineIdentity(NamedTuple):
-    """Values for words of `--common-dims`, which a reading showed of this machine."""
+    """Values for words of `--common-dims` that a reading found out about this machine."""
 
     words: Mapping[str, str]
 
 
 class RiseEvidence(NamedTuple):
-    """Why a counter rose last, for verdicts."""
+    """The reason why a counter rose last, for `chipwatch verdict`."""
 
     dims: Dimensions
     """Dimensions of the counter's points."""
     at: int
     """When it rose (ns since the epoch)."""
     text: str
-    """Shows why."""
+    """A text that shows the reason, such as a line of the kernel's log."""
 
 
 class DeviceFacts(NamedTuple):
-    """The facts of one reading of accelerators, together: processors get these instead of single ones."""
+    """All facts of one reading of accelerators. Processors get this in place of single facts."""
 
     moment: int
     """Time of the reading (monotonic ns)."""
     processes: Sequence[DeviceProcess] | None
-    """None if the driver lists no processes."""
+    """The processes on the devices; None if the driver cannot list them."""
     names: Mapping[str, Dimensions]
-    """The ids of each device -> the dimensions of its points."""
+    """The dimensions of a device's points, by each id of the device."""
     activity: Sequence[DeviceActivity]
     source: str = ""
     """The name of the collector."""
@@ -95,5 +95,5 @@ class DeviceFacts(NamedTuple):
 
 
 def names_of(devices: Iterable[Device]) -> dict[str, Dimensions]:
-    """Return the dimensions of devices by each of their ids."""
+    """Return the dimensions of each device, by each of its ids."""
     return {name: device.dims for device in devices for name in device.ids}

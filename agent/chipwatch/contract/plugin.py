@@ -1,4 +1,4 @@
-"""The needs of a plugin, the agent's gifts to it, and whether its class keeps the contract."""
+"""The things that plugins need and the agent gives them, and the check that a class keeps its contract."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The agent gives this to `open`: the needs of the class, and defaults for all else."""
+    """The agent passes this to `open`. Things that the class does not need have their defaults."""
 
     level: Level = Level.ALL
-    """The highest level that any sink wants; points above it are dropped in any case."""
+    """The highest level that any sink wants. The agent drops points above it anyway."""
     state: Path | None = None
-    """Folder for files that outlast a restart; None: keep nothing."""
+    """Folder for files that outlast a restart; None if there is none."""
     zeros: bool = True
-    """Yield counters of events also at 0."""
+    """True to yield counters of events also while they are 0."""
     append: Callable[[Sequence[Record]], bool] = lambda _: False
-    """Adds records to the state folder; returns False while there is none, raises OSError."""
+    """Call it to add records to a file of the state folder. Returns False if there is no folder; may raise OSError."""
     note: Callable[[str, str, bool], None] = lambda *_: None
-    """Takes a job, a sentence and whether it is slow, for recordings."""
+    """Call it to write a sentence about a job into recordings. Takes the job, the sentence, and whether it is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Needs of a plugin: `needs = Needs(level=True)` in its class."""
+    """The things that a plugin needs. Write, for example, `needs = Needs(level=True)` in its class."""
 
     level: bool = False
-    """To skip costly work below a level: `Given.level`."""
+    """It gets `Given.level`, to skip costly work below a level."""
     state: bool = False
-    """To know something after a restart: a collector by files in `Given.state`, others by `saved` and `restore`."""
+    """It keeps state over a restart: a collector in files below `Given.state`, others by `saved` and `restore`."""
     events: Collection[str] = ()
-    """Names of counters that are points only once there was an event, unless a sink needs them at 0: `Given.zeros`."""
+    """Names of counters that it yields only after their first event, unless `Given.zeros` is set."""
     always: Collection[str] = ()
-    """Names of metrics that `chipwatch verdict` needs at any level; a sink gets only what its level asks for."""
+    """Names of metrics that are collected at any level, for `chipwatch verdict`. Sinks still get only their level."""
     pids: bool = False
-    """A collector: the processes on the devices of others, by `follow`; it is read after those."""
+    """A collector gets the processes on other collectors' devices by `follow`, and is read after these."""
     facts: bool = False
-    """A processor: the facts of collectors in each tick."""
+    """A processor gets the facts of collectors in each tick."""
     records: bool = False
-    """A processor: to write down what has ended, and why a job is slow: `Given.append` and `Given.note`."""
+    """A processor gets `Given.append` and `Given.note`."""
     words: Sequence[str] = ()
     """
-    A sink: words of `--common-dims`, as far as they can be known.
+    A sink gets these words of `--common-dims`, as far as they are known.
 
-    Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
+    Each is a dimension of every point, with the key `@` and the word. The sink must not send it as a dimension.
     """
     libraries: Sequence[str] = ()
-    """Modules that `open` imports: looked for before the plugin is built."""
+    """Modules that `open` imports. The agent looks for them before it builds the plugin."""
     devices: Level | None = None
-    """Up to this level it does nothing where no collector finds a device: it is not called, or read only once."""
+    """Up to this level, it has nothing to do on a host without a device: the agent reads it once, or never calls it."""
 
     def of(self, given: Given) -> Given:
-        """Return what is needed of `given`."""
+        """Return `given` with defaults in place of what the plugin does not need."""
         return Given(
             level=given.level if self.level else Level.ALL,
             state=given.state if self.state else None,
@@ -69,7 +69,7 @@ class Needs:
 
 
 def fault_of(cls: Any, contract: Any) -> str | None:
-    """Return how a class breaks the contract from which it has to derive, in words that follow its name; or None."""
+    """Return how a class breaks the contract (its base class), in words that follow the class's name; None if not."""
     name = contract.__name__
     if not issubclass(cls, contract):
         return f"does not derive from {name}: write `from chipwatch import {name}` and `class {cls.__name__}({name}):`"
@@ -93,5 +93,5 @@ def methods_of(contract: type) -> list[str]:
 
 
 def hidden_methods(plugin: object, contract: type) -> list[str]:
-    """Return the methods of a contract that attributes of this plugin hide; `facts` is asked by its class."""
+    """Return the methods of a contract that attributes of this plugin hide. `facts` may be hidden: the class has it."""
     return [name for name in methods_of(contract) if not callable(getattr(plugin, name)) and name != "facts"]

@@ -1,4 +1,4 @@
-"""The base of processors: datapoints that follow from the datapoints of one tick."""
+"""The base class of processors: plugins that derive datapoints from other datapoints."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from chipwatch.contract.plugin import Given, Needs
 
 class Processor(ABC):
     """
-    Derives datapoints from all datapoints of one tick, whichever collectors they come from.
+    Derives datapoints from the datapoints of all collectors in one tick.
 
     Derive from it, with a nested frozen dataclass `Config` and an `__init__(self, config)` that touches nothing
     outside. `derive` must be there; every other method does nothing unless you write it. Register the class in the
     entry point group `chipwatch.processors`: the entry point's name is the configuration key.
 
     The agent calls `derive` once for each tick with the datapoints of the collectors and of the processors before it,
-    always on this processor's own thread. Processors run in the order of their names. An exception ends only this
-    processor's share of this tick; so does a call that takes over two seconds, and the processor is passed over until
-    it returns. So: no file, socket, thread or sleep. The agent sets no attribute of a processor.
+    always on a thread for this processor alone. Processors run in the order of their names. An exception costs only
+    this processor's points of this tick. So does a call that takes over two seconds; the processor is then skipped
+    until the call returns. So use no file, socket, thread or sleep. The agent sets no attribute of a processor.
     """
 
     metrics: Sequence[Metric] = ()
-    """All that `derive` may return: part of the catalogue."""
+    """All metrics that `derive` may return; `chipwatch list` prints them."""
     needs: ClassVar[Needs] = Needs()
-    """Gifts of `open` and `derive`, and how the agent treats this class."""
+    """The things that this class needs from the agent; `open` and `derive` get them."""
 
     def open(self, given: Given) -> None:
-        """Begin; called before the first `derive`."""
+        """Prepare; called before the first `derive`."""
 
     @abstractmethod
     def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[Any]) -> Iterable[Datapoint]:
         """
-        Return datapoints stamped `at` (ns since the epoch); may keep state from one tick to the next.
+        Return datapoints stamped `at` (ns since the epoch). It may keep state from one tick to the next.
 
-        `facts` are what collectors know beside the points of this tick, where `needs` has `facts`; else ().
+        `facts` are what the collectors know beside the points of this tick; () unless `needs.facts` is set.
         """
 
     def job_dims(self) -> Sequence[str]:
-        """Return the dimensions of its points of jobs that its metrics do not declare."""
+        """Return keys of dimensions that points of jobs have and their metrics do not declare."""
         return ()
 
     def saved(self) -> bytes | None:
         """
-        Return what it must know after a restart, None to keep the last; asked after each `derive`.
+        Return the state to keep over a restart, or None if it has not changed; asked after each `derive`.
 
-        Asked, as `restore`, where `needs` has `state`.
+        This and `restore` are called only if `needs.state` is set.
         """
         return None
 
     def restore(self, saved: bytes) -> None:
-        """Take the state of an earlier process, before the first `derive`; raise ValueError if it is unreadable."""
+        """Take the state that an earlier run saved, before the first `derive`; raise ValueError if it is unreadable."""
 
     def answer(self) -> Mapping[str, Any]:
-        """Return what `chipwatch NAME` shows, as JSON; called on the status socket's thread."""
+        """Return what `chipwatch NAME` shows, as values of JSON. Called on the status socket's thread."""
         return {}
 
     def describe(self) -> str:
-        """Return in a few words what was derived; asked by `chipwatch check` after two ticks."""
+        """Return in a few words what was derived, for `chipwatch check`. Called after two ticks."""
         return ""

@@ -1,4 +1,4 @@
-"""The base of sinks, and their limits."""
+"""The base class of sinks: plugins that send batches of points to one service."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ SLACK: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one request, and options of the frame for this sink; the frame obeys, the sink need not check."""
+    """The limits of one request, and how the agent treats this sink. The agent keeps them; the sink need not check."""
 
     max_points: int
-    """Points a request."""
+    """Most points of a request."""
     max_bytes: int | None = None
-    """Bytes a request, as counted by the sink's `size`; None: no limit."""
+    """Most bytes of a request, as the sink's `size` counts them; None: no limit."""
     max_age: float | None = None
-    """Age in seconds above which the service refuses a point; None: any age."""
+    """Age in seconds above which the service refuses a point; None: it takes any age."""
     one_per_series: bool = False
-    """A request may hold one point a series."""
+    """True if a request may hold only one point of each series."""
     increases: bool = False
-    """Counters are sent as their increase: one whose increase is not known yet is not handed over."""
+    """True if the sink sends increases of counters. It then gets no counter whose increase is not known yet."""
     zeros: bool | None = True
-    """Send counters that are still zero; None: not the ones of events; False, where series are billed: none."""
+    """True: send counters that are still 0. None: not the ones of events. False: none, since each series is billed."""
     durable: bool = True
-    """Unsent points are kept on disk over outages and restarts."""
+    """True to keep unsent points on disk, over outages and restarts."""
     max_series: int | None = None
-    """Default number of series that may be sent, where each one costs; None: no limit."""
+    """Default limit of series, for a service that bills each one; None: no limit."""
     window: float = 60.0
-    """Default seconds of samples that become one point; 0: each sample is a point."""
+    """Default length of a window in seconds: its samples become one point. 0: each sample is a point."""
     spacing: float = 0.0
-    """Least seconds between two points of a series, and least length of a window."""
+    """Least seconds between two points of a series, and so the least length of a window."""
     flush: float = 10.0
-    """Default seconds between two deliveries; 0: at once."""
+    """Default seconds between two deliveries; 0: deliver at once."""
     names: str = "native"
-    """Naming profile of its points, unless the configuration has one."""
+    """Default naming profile of its points."""
     standard_output: bool = False
-    """It writes to standard output, which belongs to a wrapped command, if there is one."""
+    """True if it writes to standard output. That belongs to the command in `chipwatch run -- COMMAND`."""
     scraped: bool = False
-    """Others fetch the points: a run of a single reading ends before anyone could."""
+    """True if others fetch the points from it, as Prometheus does. A run of a single reading would end too soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A point that the far side will never take, and why (a few fixed words: reasons are counted)."""
+    """A point that the service will never take, and why. Use few and fixed reasons: they are counted."""
 
     point: Datapoint
     reason: str
@@ -58,7 +58,7 @@ class Rejected:
 
 class Sink(ABC):
     """
-    Delivers one batch in one request.
+    Sends batches of points to one service, each in one request.
 
     Derive from it, with a nested frozen dataclass `Config` and an `__init__(self, config)` that touches nothing
     outside. `write` and `limits` must be there; every other method does nothing unless you write it. Register the
@@ -66,15 +66,15 @@ class Sink(ABC):
     NAME where none is given. A configuration may ask for several sinks of one class: share no state in the class or
     the module.
 
-    Every method but `status` runs on the same thread, once the sink `waits`. The agent never calls `write` before
-    `open` succeeded, never with an empty batch, never above `limits`, oldest points first. So: no thread, timer, retry,
-    buffer or sleep. Delivery is at least once. The agent sets no attribute of a sink.
+    The agent calls `write` only after `open` succeeded, never with an empty batch, never above `limits`, and with the
+    oldest points first. Delivery is at least once. So a sink needs no thread, timer, retry, buffer or sleep. All calls
+    come from one thread, but for `status`. The agent sets no attribute of a sink.
     """
 
     limits: Limits
-    """Set in the class, or in `__init__` where they depend on the Config."""
+    """Set them in the class, or in `__init__` if they depend on the Config."""
     needs: ClassVar[Needs] = Needs()
-    """Treatment of this class by the agent."""
+    """The things that this class needs from the agent."""
 
     def open(self) -> None:
         """Connect; raise Retryable or Refused."""
@@ -82,79 +82,80 @@ class Sink(ABC):
     @abstractmethod
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """
-        Deliver in ONE request; return the points that the service will never take.
+        Send the batch in ONE request; return the points that the service will never take.
 
-        Raise Retryable for the wire or the service, Refused for the set-up, BadBatch if some point is at fault
-        and the answer does not say which, SinkClosed if the reader has left for good. Anything else is a bug: the
-        batch is tried again, and a point on which alone it repeats is set aside.
+        Raise Retryable if the network or the service failed, Refused if the set-up is at fault, BadBatch if a point is
+        at fault and the answer does not say which, SinkClosed if the reader has gone for good. Any other exception is
+        a bug: the agent sends the batch again, and sets a point aside if `write` fails on it alone.
         """
 
     def waits(self) -> bool:
-        """Return False if `write` only changes memory, or returns at once: then the clock's thread calls it."""
+        """Return False if `write` never waits, since it only changes memory. Then the clock's thread calls it."""
         return True
 
     def check_start(self, dims: Collection[str]) -> str | None:
         """
-        Return a warning, or None; raise ConfigError where no point could ever be sent.
+        Return a warning about the configuration, or None; raise ConfigError if no point could ever be sent.
 
-        `dims` are the names of the machine's dimensions. Make no requests.
+        `dims` are the keys of the machine's dimensions. Make no requests.
         """
         return None
 
     def destination(self) -> Mapping[str, str]:
         """
-        Return where the points go, in words such as region and namespace; asked before `open` and after it.
+        Return where the points go, such as the region and the namespace; asked before `open` and after it.
 
-        Points that are spooled for one destination are sent to no other. Omit unknown values; use "" for unset ones. No
-        requests, no secrets.
+        Points that were spooled for one destination are sent to no other. Omit unknown values; use "" for unset ones.
+        Make no requests, and return no secrets.
         """
         return {}
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""
+        """Return why the service will never take a point of this series, or None; asked at the start, before `open`."""
         return None
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes that `point` adds to a request; needed where `limits.max_bytes` is set."""
+        """Return the bytes that `point` adds to a request. Needed if `limits.max_bytes` is set."""
         raise NotImplementedError("limits.max_bytes is set, and size is missing")
 
     def prepare(self, points: Sequence[Datapoint]) -> bool:
         """
-        Choose what must stay when `points` come again; return whether `saved` must be stored before `write`.
+        Choose what must be the same if `points` are sent again, such as a request's id; called before `write`.
 
-        Asked, as the next two, where `needs` has `state`.
+        Return True if `saved` must be stored before `write`. This, `saved` and `restore` are called only if
+        `needs.state` is set.
         """
         return False
 
     def saved(self) -> bytes | None:
-        """Return what it must know after a restart, None to keep the last; asked after each batch."""
+        """Return the state to keep over a restart, or None if it has not changed; asked after each batch."""
         return None
 
     def restore(self, saved: bytes) -> None:
-        """Take the state of an earlier process, before `open`; raise ValueError if it is unreadable."""
+        """Take the state that an earlier run saved, before `open`; raise ValueError if it is unreadable."""
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return how a person finds points with these dimensions, such as the path in a console; asked after `open`."""
+        """Return how a person finds points with these dimensions, such as a path in a console; asked after `open`."""
         return ""
 
     def status(self) -> str:
         """
-        Return in a few words how it goes; `chipwatch status` asks a sink that is `scraped`, at any time.
+        Return its state in a few words, for `chipwatch status`; asked only if `limits.scraped` is set.
 
-        Called on another thread: return at once, and change nothing.
+        Called at any time on another thread: return at once, and change nothing.
         """
         return ""
 
     def describe(self) -> str:
-        """Return in a few words where the points go; asked by `chipwatch check`."""
+        """Return in a few words where the points go, for `chipwatch check`."""
         return ""
 
     def close(self) -> None:
-        """Release the connection; safe to call twice, and before `open`."""
+        """Release the connection. The agent may call it twice, and before `open`."""
 
 
 def destination_of(sink: Sink) -> dict[str, str]:
-    """Return where a sink's points go; raise TypeError unless keys and values are texts."""
+    """Return where a sink's points go; raise TypeError unless all keys and values are of type str."""
     answer: Any = sink.destination()
     if not isinstance(answer, Mapping) or not all(isinstance(word, str) for pair in answer.items() for word in pair):
         raise TypeError(f"destination: expected a mapping of str to str, got {answer!r:.80}")

@@ -1,4 +1,4 @@
-"""Checks that ship: for our tests, and for tests of other people's plugins."""
+"""Checks that a plugin keeps its contract, for our tests and for the tests of other people's plugins."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from chipwatch.contract.sink import Limits, Rejected, Sink, destination_of
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 _WORD: Final = r"(([kMGTmun]|[KMGT]i)?(By|bit|s|W|Wh|J|Hz|V|A|T|m|g|L|Pa)|min|h|d|Cel|K|[{][^{}\s]+[}])"
 UNIT: Final = re.compile(rf"(%|1|{_WORD})(/{_WORD})?")
-"""The UCUM words of computers, and `{thing}`; alone, or a rate of them."""
+"""The units of UCUM that metrics of computers need, and `{thing}`; alone, or as a rate such as `By/s`."""
 SCALARS: Final = (str, int, float, bool, Path)
-"""Types of options that a file and a variable of the environment can both give."""
+"""Types of options that both a file and an environment variable can set."""
 
 
 def check_collector(
@@ -36,12 +36,12 @@ def check_collector(
     given: Given = Given(),  # noqa: B008  # immutable
 ) -> list[Datapoint]:
     """
-    Run a collector as the frame would and assert that it keeps the contract; return what it yielded.
+    Run a collector as the agent would, and assert that it keeps the contract; return the points that it yielded.
 
-    No counter may fall without a newer start time, also after the points of an `earlier` run: take a member away
-    between two runs, such as a disk, and a sum that forgets it is found. A counter that was read twice must have an
-    increase: its start time stays, or lies between two readings. `given` goes to `open`, as far as the class needs it.
-    Raises AssertionError with a sentence, and Unavailable where there is nothing to read.
+    A counter must not fall without a newer start time, nor from the points of an `earlier` run. To test a sum, take a
+    member such as a disk away between two runs. A counter that was read twice must have an increase: its start time
+    stays, or lies between two readings. `open` gets what the class needs of `given`. Raise AssertionError with a
+    sentence, or Unavailable if there is nothing to read.
     """
     _check_contract(collector, Collector)
     collector.close()
@@ -81,7 +81,7 @@ def check_collector(
 
 
 def _check_contract(plugin: object, contract: type) -> None:
-    """Assert that nothing of the plugin stands in the place of what the agent calls."""
+    """Assert that the class keeps the contract, and that no attribute of the object hides a method of it."""
     name = type(plugin).__name__
     fault = fault_of(type(plugin), contract)
     assert fault is None, f"{name} {fault}"
@@ -108,7 +108,7 @@ def _check_config(shape: Any) -> None:
 
 
 def _is_option(hint: Any) -> bool:
-    """Return whether people can set a field of this type in the file and in the environment."""
+    """Return whether a file and an environment variable can set an option of this type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (tuple, Mapping):
         return True
@@ -158,7 +158,7 @@ def _has_increase(last: Datapoint, point: Datapoint) -> bool:
 
 
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-    """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
+    """Run a sink as the agent would on `batch`, and assert that it keeps the contract; return what it rejected."""
     _check_contract(sink, Sink)
     limits = getattr(sink, "limits", None)
     assert isinstance(limits, Limits), f"limits is {limits!r}: set limits = Limits(max_points=...) in the class"

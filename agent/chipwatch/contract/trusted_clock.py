@@ -1,4 +1,4 @@
-"""A wall clock that is checked before the age of points is judged by it."""
+"""A wall clock that is checked before it is used to judge the age of points."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_DRIFT: Final = 60 * 10**9
-"""Nanoseconds by which the wall clock may deviate from the monotonic clock or from a service's clock."""
+"""Nanoseconds by which the wall clock may differ from the monotonic clock, or from a service's clock."""
 PROBATION: Final = 600 * 10**9
-"""Nanoseconds without a step after which the wall clock is trusted."""
+"""Nanoseconds for which the wall clock must not step before it is trusted."""
 
 
 class TrustedClock:
     """
-    Returns the wall clock, or None for PROBATION after the start and after each step against the monotonic clock.
+    Returns the time of the wall clock, or None while that cannot be trusted.
 
-    While the clock is not trusted, the service decides which points are too old, so a short step loses no points.
+    It is trusted once it has run like the monotonic clock for PROBATION. While it is not, nobody drops points for their
+    age, and the service decides which are too old. So a short step of the clock loses no points.
     """
 
     def __init__(
