@@ -1,4 +1,4 @@
-"""Writes points in batches, and finds the points at fault if the answer does not name them."""
+"""Writes points to a sink in batches, and finds the points at fault if the service's answer does not name them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.validation import ForkGuard
 
 MAX_REASONS: Final = 50
-"""Reasons of rejection that are counted separately; the rest is counted as `other`."""
+"""Different reasons of rejection that are counted; further ones are counted as `other`."""
 SUSPECT: Final = 3
-"""Failures in a row by a bug after which the points at fault are searched."""
+"""Bugs in a row after which the agent assumes that a point causes them, and searches for it."""
 MAX_DOUBTED: Final = 100
-"""Points of one pass that may fail alone before another point is taken; then the pass ends without a loss."""
+"""Points that may fail alone before the sink takes another point; then the pass ends, and no point is lost."""
 
 
 def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Datapoint], int]) -> int:
-    """Return how many of the first `points` one request may hold; at least 1."""
+    """Return how many of the first `points` fit into one request; at least 1."""
     if limits.max_bytes is None and not limits.one_per_series:
         return min(len(points), limits.max_points)
     bytes_left = limits.max_bytes
@@ -52,11 +52,11 @@ def _shown(point: Datapoint) -> str:
 
 class BatchWriter:
     """
-    Writes points in batches and acknowledges each batch in the spool before it writes the next.
+    Writes points in batches, and acknowledges each batch in the spool before it writes the next.
 
-    A batch that fails for its data is halved. A point that fails alone is doubted, and is given up only if it fails
-    again after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice
-    if the process ends before the doubted points are settled. Used by one thread.
+    A batch that fails for its data is halved, down to single points. A point that fails alone is doubted. It is given
+    up only if it fails again after the sink took other points: so a sink that fails on every point loses none. If the
+    process ends before doubted points are settled, one batch of the others is sent twice. Used by one thread.
     """
 
     def __init__(
@@ -68,40 +68,41 @@ class BatchWriter:
         state: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         """
-        Take counts of attempts that failed since a delivery, by kind.
+        Write points of `spool` to `sink`.
 
-        `state` returns what the sink must know after a restart, None if unchanged.
+        `failures` are the attempts that failed since the last delivery, by kind. `state` returns the state that the
+        sink wants to keep over a restart, or None if it has not changed.
         """
         self._sink, self._spool, self._logger, self._failures, self._state = sink, spool, logger, failures, state
         self.guard = ForkGuard(logger)
         self._doubted: deque[Datapoint] = deque()
-        self._is_taken = False  # whether a part of this batch was taken
-        self._ahead: Counter[str] = Counter()  # outcomes of points taken while earlier ones are doubted
-        self._failed_passes = 0  # in a row
+        self._is_taken = False  # whether the sink took a part of this batch
+        self._ahead: Counter[str] = Counter()  # outcomes of points that the sink took, while earlier points are doubted
+        self._failed_passes = 0  # passes in a row in which the sink took no point
         self.busy: float | None = None
-        """Start of the call that the sink works on (monotonic seconds), or None."""
+        """Start of the call of the sink that has not returned (monotonic seconds), or None."""
         self.seconds = 0.0
-        """Seconds that the last write took."""
+        """Seconds that the last `write` took."""
         self.rejected = ""
-        """Why points were last rejected, with an example."""
+        """Reason why points were last rejected, with an example."""
 
     @property
     def is_halfway(self) -> bool:
-        """True if points were taken that cannot be acknowledged before earlier ones."""
+        """True if the sink took points that cannot be acknowledged yet, since earlier ones are doubted."""
         return bool(self._ahead)
 
     @property
     def most(self) -> int:
-        """Points that the next pass should take from the spool."""
+        """Number of points to take from the spool for the next pass."""
         most = self._sink.limits.max_points
         return min(max(most, 2 * self._most_doubted()), 16 * most) if self._failed_passes else most
 
     def _most_doubted(self) -> int:
-        """Return 100; after every 2nd failed pass in a row 16, after every 4th 32, and so on."""
+        """Return how many points may be doubted: 100; 16 after every 2nd failed pass in a row, 32 after every 4th."""
         return 8 * (self._failed_passes & -self._failed_passes) or MAX_DOUBTED
 
     def write_all(self, points: list[Datapoint]) -> None:
-        """Write and acknowledge `points`; raise what the sink raises if the rest must be sent again."""
+        """Write and acknowledge `points`; raise the sink's exception if the rest must be sent again."""
         self._doubted.clear()
         while points:
             n = first_batch(points, self._sink.limits, self._size)
@@ -126,7 +127,7 @@ class BatchWriter:
                 self._fail_pass(change)
 
     def settle(self) -> None:
-        """Try each doubted point again; give up those that fail again if others were taken; acknowledge all."""
+        """Try each doubted point again, and acknowledge all; give up one that fails again, if the sink took others."""
         while self._doubted:
             point = self._doubted[0]
             change = self._try([point])
@@ -141,7 +142,7 @@ class BatchWriter:
             self._acknowledge(change)
 
     def _try(self, batch: list[Datapoint]) -> Counter[str] | BaseException:
-        """Write one batch; return the outcomes, or the problem if a point may be at fault; raise any other problem."""
+        """Write one batch; return the outcomes, or the exception if a point may be at fault; raise any other one."""
         try:
             return self._write(batch)
         except (Retryable, Refused, SinkClosed):
@@ -152,7 +153,7 @@ class BatchWriter:
             raise
 
     def _write(self, batch: list[Datapoint]) -> Counter[str]:
-        """Write one batch; return the outcomes of its points, as entries of the ledger."""
+        """Write one batch; return the number of points by outcome, which is an entry of the ledger."""
         self.busy = begun = time.monotonic()
         try:
             rejected = self.guard.call(partial(self._sink.write, batch))
@@ -172,11 +173,11 @@ class BatchWriter:
         return change
 
     def _acknowledge(self, change: Counter[str]) -> None:
-        """End points, with the sink's state unless that knows points that cannot be acknowledged yet."""
+        """Acknowledge points, with the sink's state unless it covers points that cannot be acknowledged yet."""
         self._spool.acknowledge(change, None if self._ahead else self._state())
 
     def _give_up(self, point: Datapoint, problem: BaseException) -> Counter[str]:
-        """Return the outcome of a point that fails alone, and not for its neighbours."""
+        """Give up a point that fails alone; return its outcome."""
         if isinstance(problem, BadBatch):
             return Counter(self._reject(["refused by the service"], f"{problem}: {_shown(point)}"))
         why = f"{type(problem).__name__}: {text_of(problem)}"
@@ -186,14 +187,14 @@ class BatchWriter:
         return Counter({"dropped:set aside": 1})
 
     def _fail_pass(self, problem: BaseException) -> NoReturn:
-        """End a pass in which points fail and no later one was taken; raise Refused or `problem`."""
+        """End a pass in which the sink took no point; raise Refused or `problem`, so that all points are kept."""
         self._failed_passes += 1
         if isinstance(problem, BadBatch):
             raise Refused(f"the sink rejects every point, so all are kept: {problem}") from problem
         raise problem
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point; if the sink fails, the bytes of a whole request."""
+        """Return the bytes of a point; if the sink cannot tell them, return the limit of a request."""
         try:
             return self._sink.size(point)
         except Exception as bug:
@@ -203,7 +204,7 @@ class BatchWriter:
             return self._sink.limits.max_bytes
 
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
-        """Log each reason once; return the entries of the ledger."""
+        """Log each reason of rejected points once; return an entry of the ledger for each point."""
         counted_reasons = set(self._spool.ledger.rejected)
         entries = []
         for reason in reasons:

@@ -1,4 +1,4 @@
-"""Builds the pipeline of a configuration."""
+"""Builds the pipeline that a configuration describes: collectors, processors and sinks, with all that is between."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ from chipwatch.engine.window import Window
 log = logging.getLogger(__name__)
 
 RETRY_ASKED: Final = 60.0
-"""Seconds after which a collector that was asked for and finds nothing to read is tried again."""
+"""Seconds after which a collector that the user asked for, and that found nothing to read, is tried again."""
 FIRST_WINDOW: Final = 9.0
-"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+"""Seconds after which the very first window ends: the first points then arrive early, with the tick at 10 s."""
 FIRST_WAIT: Final = 5.0
-"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
+"""Longest delay of the first delivery in seconds; each host of a fleet has another delay."""
 
 
 def view(
     identity: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
 ) -> Callable[[], Dimensions | None]:
     """
-    Return `identity` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
+    Return a function like `identity`, for one sink: the machine's dimensions, and the sink's hints with keys under `@`.
 
-    `sought` are the hints of all sinks.
+    Hints are words of `--common-dims` that a sink needs and does not send as dimensions. `sought` are the hints of all
+    sinks; a sink does not get the hints of others.
     """
     if not sought:
         return identity
@@ -85,9 +86,10 @@ def build_sources(
     zeros: bool = True,
 ) -> tuple[list[Sampler], list[Derivation]]:
     """
-    Return samplers and derivations; `learn` gets the identity that readings contain.
+    Return what runs the collectors and the processors.
 
-    Collectors may keep files in the folder `state`; with `zeros` they yield counters of events also at 0.
+    `learn` is called with values of the machine's dimensions that a reading found. Collectors may keep files in the
+    folder `state`; with `zeros` they yield counters of events also while they are 0.
     """
     level = level_wanted(config, least)
     asked = {name for names in asked_collectors(config) for name in names}
@@ -99,20 +101,20 @@ def build_sources(
 
 
 def delivery_offset(host: str) -> float:
-    """Return the share of a flush period (0 to 1) by which `host` delays its deliveries, so that a fleet is spread."""
+    """Return by which share (0 to 1) of a flush period `host` delays deliveries: not all of a fleet send at once."""
     return zlib.crc32(host.encode()) / 2**32
 
 
 def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
-    """Return the spool's file of a durable sink, None for another."""
+    """Return the file of a sink's spool, or None if the sink is not durable."""
     return folder / f"{name}.db" if sink.limits.durable else None
 
 
 def validate(config: Config, spared: Collection[str] = (), *, with_refusals: bool = True) -> None:
     """
-    Build every plugin, except `spared` collectors; raise ConfigError.
+    Build every plugin, except `spared` collectors; raise ConfigError for what is wrong.
 
-    Raises it with `with_refusals` also where a sink would reject every point.
+    With `with_refusals`, raise it also if a sink would reject every point.
     """
     _check_dims(config)
     collectors, processors = build_collectors(config, spared), build_processors(config)
@@ -125,20 +127,20 @@ def validate(config: Config, spared: Collection[str] = (), *, with_refusals: boo
 
 
 def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
-    """Return all metrics that these may yield."""
+    """Return all metrics that these plugins may yield."""
     sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
     return [metric for source in sources for metric in source.metrics]
 
 
 def events_of(collectors: Iterable[Collector]) -> frozenset[str]:
-    """Return the names of counters that are points only once there was an event."""
+    """Return the names of counters that are not yielded before their first event."""
     return frozenset().union(*(type(collector).needs.events for collector in collectors))
 
 
 def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
-    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    """Raise ConfigError if the `include` of a sink matches no metric."""
     if any(collector.yields_others() for collector in collectors.values()):
-        return  # its names are not known yet
+        return  # the names of its metrics are not known yet
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
         options = sink_options(name, config)
@@ -148,7 +150,7 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
-    """Return the faults of points that the sink never accepts; raise ConfigError if it accepts none."""
+    """Return a sentence for each kind of point that the sink never accepts; raise ConfigError if it accepts none."""
     all_faults = faults(name, sink, config, metrics)
     if whole := next((fault.text for fault in all_faults if fault.whole), None):
         raise ConfigError(whole)
@@ -156,7 +158,7 @@ def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -
 
 
 def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
-    """Return what the sink will never take of these metrics under this configuration, by its own rules."""
+    """Return which of these metrics the sink would never take, under this configuration and by its own rules."""
     wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
     renamer = rename.renamer(profile_of(sink, config))
     return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=renamer)]
@@ -165,7 +167,7 @@ def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> 
 def duplicates(
     sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
+    """Yield each sink that sends a metric to the same destination as another sink: its name, and a sentence."""
     metrics = declared(collectors, {})
     others: dict[Any, tuple[str, MetricFilter]] = {}
     for name, sink in sinks.items():
@@ -182,14 +184,14 @@ def duplicates(
 
 
 def _check_dims(config: Config) -> None:
-    """Raise ConfigError for dimensions that no spool can hold."""
+    """Raise ConfigError for dimensions that UTF-8 cannot encode."""
     for key, value in config.dims.items():
         if not Dimensions({key: value}).is_text:
             raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8")
 
 
 def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:
-    """Return the filter of a sink; where series cost, the agent's own metrics pass only if `include` names them."""
+    """Return the filter of a sink. If series are billed, the agent's own metrics pass only if `include` names them."""
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
@@ -197,7 +199,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Metric
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
-    """Return the destination of each sink, without sinks that fail to give it; raise ConfigError if all fail."""
+    """Return the destination of each sink; leave out sinks that fail to return it, raise ConfigError if all fail."""
     destinations: dict[str, Mapping[str, str]] = {}
     for name, sink in sinks.items():
         try:
@@ -211,13 +213,13 @@ def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
 
 
 def profile_of(sink: Sink, config: Config) -> str:
-    """Return the naming profile of the points of `sink`: the configuration's, else its own."""
+    """Return the naming profile for the points of `sink`: from the configuration, else the sink's default."""
     is_set = config.names != "native" or "names" in config.sources
     return config.names if is_set else sink.limits.names
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:
-    """Return the seconds of samples in one point; raise ConfigError if the sink does not take points so close."""
+    """Return the length of the sink's windows in seconds; raise ConfigError if the sink does not take it so short."""
     wanted, limits = sink_options(name, config).window, sink.limits
     length = limits.window if wanted is None else wanted
     if length < limits.spacing:
@@ -231,13 +233,17 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
 
 
 def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
-    """Return whether the sink gets counters of events before their first one: a scraper knows no other start."""
+    """Return whether the sink gets counters of events before the first event; by default, if it is scraped."""
     zeros = sink_options(name, config).zeros
     return sink.limits.scraped if zeros is None else zeros
 
 
 def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str]) -> Callable[[Metric], bool]:
-    """Return which counters are not sent to the sink while they are 0; `events` are for sinks that need zeros."""
+    """
+    Return a function: True for a counter that is not sent to the sink while it is 0.
+
+    `events` are counters that are yielded at 0 only since some other sink needs that.
+    """
     if needs_zeros(name, sink, config):
         return lambda _: False
     zeros = sink.limits.zeros if (option := sink_options(name, config).zeros) is None else option
@@ -245,7 +251,7 @@ def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str])
 
 
 def build_spool(name: str, sink: Sink, config: Config, destination: Mapping[str, str], folder: Path | None) -> Spool:
-    """Return the spool of a sink, in `folder` if the sink is durable."""
+    """Return the spool of a sink; its file is in `folder` if the sink is durable, else there is none."""
     return Spool(
         name,
         spool_path(name, sink, folder) if folder else None,
@@ -266,9 +272,10 @@ def build_route(
     events: Collection[str] = (),
 ) -> Route:
     """
-    Return the route from samples to `sink` by way of its spool.
+    Return the route of a sink: everything between the samples of a tick and `sink.write`.
 
-    `events` are the counters that some sink gets before their first event.
+    `common` returns the machine's dimensions, `born` is the start of the agent (ns since the epoch). `events` are the
+    counters that some sink gets before their first event.
     """
     name, options, limits = spool.name, sink_options(spool.name, config), sink.limits
     flush = limits.flush if options.flush is None else options.flush
@@ -303,11 +310,11 @@ def assemble(
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
-    `common` returns the dimensions of this machine, or None while they are not known; `learn` gets the ones that
-    readings contain. A sink whose destination fails is left out. Points of durable sinks are kept in `folder`,
-    without it in memory; collectors may keep their state there. They read the metrics of level `least`, and of any
-    higher level that a sink wants; `spared` ones are left out. The pipeline stops when the destination of every sink
-    has closed for good.
+    `common` returns the dimensions of this machine, or None while they are not known. `learn` is called with values for
+    them that a reading found. `folder` is for the spools of durable sinks and for the state of collectors; without it,
+    points wait in memory. Collectors read metrics up to the level `least`, or a higher one if a sink wants that;
+    `spared` collectors are left out. So is a sink whose `destination` fails. The pipeline stops once the readers of
+    all sinks have gone for good.
     """
     _check_dims(config)
     born = time.time_ns()

@@ -1,4 +1,4 @@
-"""The clock: makes the readings of each tick, and passes them to every route."""
+"""The clock: in each tick it reads all collectors, runs the processors, and passes the points to every sink's route."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GRACE: Final = 0.25
-"""Seconds that a tick waits for readings; a later one goes into the next tick."""
+"""Seconds that a tick waits for readings; one that comes later is part of the next tick."""
 FIRST_READING: Final = 5.0
-"""Seconds that a single reading waits: no tick follows it, and a driver may be slow to wake up."""
+"""Seconds that a single reading waits for collectors: no tick follows it, and a driver may be slow to wake up."""
 LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
-"""Seconds after the stop until the sinks have to be done; what they do not deliver stays spooled."""
+"""Seconds from the stop until the last delivery is ended; points that are not delivered stay in the spools."""
 LONGEST_WAIT: Final = 1.0
-"""Seconds of one wait: a signal that comes just before a wait has its handler called only after it."""
+"""Longest single wait in seconds. Python calls the handler of a signal only after a wait that has just begun."""
 WORKING: Final = 0.95
-"""Share of busy time from which a device does not count as idle."""
+"""Share of the time for which a device must work to count as busy."""
 CLOSING: Final = 0.1
-"""Seconds to wait at the end for a thread that closes a collector."""
+"""Seconds to wait at the end until a collector is closed."""
 
 
 class StopRequest:
     """
-    A request to stop, which ends a wait; any thread and any handler of a signal may make it.
+    A request to stop. Any thread and any signal handler may make it; it ends a wait of the clock.
 
-    It is a lock, since a handler that interrupts a wait for threading.Event would wait for that for ever.
+    It uses a lock and not a threading.Event: a handler that calls `set` while it interrupts a `wait` hangs for ever.
     """
 
     def __init__(self) -> None:
         self.at: float | None = None
-        """When the request was made (monotonic seconds), or None."""
+        """Time of the request (monotonic seconds), or None."""
         self.is_last = False
-        """True from the last tick on."""
+        """True once the last tick has begun."""
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def make(self) -> None:
         """Request a stop; safe to call twice."""
         self.at = self.at or time.monotonic()
-        with suppress(RuntimeError):  # it was made before, and nothing has waited since
+        with suppress(RuntimeError):  # the lock is free already, since a request was made before
             self._lock.release()
 
     def comes_before(self, due: float) -> bool:
-        """Wait until `due` (monotonic seconds), or until the request; return whether it was made."""
+        """Wait until `due` (monotonic seconds) or until a request; return whether there was one."""
         while self.at is None and (left := due - time.monotonic()) > 0:
             self._lock.acquire(timeout=min(left, LONGEST_WAIT))
         return self.at is not None
 
 
 class PartRunner:
-    """Calls parts of the agent; an exception of one costs only its own share, and is logged and counted."""
+    """Calls parts of the agent. An exception in one is logged and counted, and the other parts go on."""
 
     def __init__(self) -> None:
         self._logger = Notices(log, "tick", "tick")
         self.counts = self._logger.counts
 
     def __call__(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
-        """Return what `call` returns; log and count an exception under the name `who`, and return None."""
+        """Return what `call` returns, or None after an exception, which is logged and counted for the part `who`."""
         try:
             return call(*args)
         except Exception as bug:
@@ -88,10 +88,11 @@ class PartRunner:
 
 class TickReadings:
     """
-    Reads collectors and runs processors, for one tick after another; used by the clock's thread.
+    Reads the collectors and runs the processors of one tick after another; used by the clock's thread.
 
-    A collector that has a thread and is still reading is not asked again; what comes late goes into the next tick.
-    Collectors that follow others read after them, since they need what those found in the same tick.
+    A collector that is still reading is not asked again; its late reading becomes part of the next tick. Followers are
+    collectors that read the processes on other collectors' devices; they read last, since they need the pids of this
+    tick.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class TickReadings:
         is_cut: Callable[[], bool],
         progress: Progress,
     ) -> None:
-        """Wait `grace` seconds for readings, unless `is_cut` returns True."""
+        """Wait at most `grace` seconds for readings, and no longer once `is_cut` returns True."""
         self._derivations, self._grace, self._is_cut, self._progress = derivations, grace, is_cut, progress
         needs_facts = any(derivation.needs.facts for derivation in derivations)
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.needs.pids]
@@ -118,9 +119,9 @@ class TickReadings:
 
     def gather(self, at: int, grace: float | None, *, is_last: bool) -> list[Datapoint]:
         """
-        Return what collectors yield within `grace` seconds, and what processors derive from it.
+        Return the points that collectors yield within `grace` seconds, and the points that processors derive from them.
 
-        The last tick also waits for readings that go on. With `grace` the points are sorted.
+        The last tick also waits for readings that an earlier tick began. With `grace`, the points are sorted.
         """
         self._points, self._facts = [], []
         deadline = time.monotonic() + (self._grace if grace is None else grace)
@@ -132,15 +133,15 @@ class TickReadings:
                 if len(tick) < len(self._points):
                     tick = tuple(self._points)
                 self._points += derivation.run(tick, at, self._facts)
-        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
+        if grace is not None:  # a single reading: its order must not depend on which collector was quicker
             self._points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         return self._points
 
     def _read_all(self, at: int, deadline: float, *, is_last: bool) -> bool:
-        """Read all: followers after the others, or with them where no device can be found; return whether one can."""
+        """Read the collectors that are due, followers last; return whether a collector that finds devices is due."""
         now = time.monotonic()
         due = [sampler for sampler in self._first if sampler.is_due(now)]
-        finders = [sampler for sampler in self._finders if sampler in due]  # none, as a rule, without a device
+        finders = [sampler for sampler in self._finders if sampler in due]  # usually none on a host without a device
         if not finders:
             for follower in self._followers:
                 if follower in self._need_devices and follower.ok and not follower.is_busy:
@@ -159,7 +160,7 @@ class TickReadings:
         return any(finder.is_due(now) for finder in finders)
 
     def _read(self, samplers: Sequence[Sampler], at: int, deadline: float, *, is_last: bool) -> None:
-        """Take late readings, then one of each sampler, within the deadline where it has a thread."""
+        """Take late readings, then a new one of each sampler; wait until `deadline` for readings on other threads."""
         waited_for, own = list[Sampler](), list[Sampler]()
         for sampler in samplers:
             if sampler.is_busy and not (is_last and not sampler.is_hung):
@@ -173,7 +174,7 @@ class TickReadings:
             self._take(sampler, at, 0.0)
         self._progress.what = "waiting for collectors"
         for sampler in waited_for:
-            # A handler of a signal that stops the agent does not end a wait, so each is short.
+            # A signal that stops the agent does not end a wait, so each wait is short.
             while not self._take(sampler, at, min(GRACE, deadline - time.monotonic())):
                 if self._is_cut() or time.monotonic() >= deadline:
                     break
@@ -189,10 +190,11 @@ class TickReadings:
 
 class Pipeline:
     """
-    Samplers, processors and routes, driven by one clock.
+    The whole agent between collectors and sinks, driven by one clock.
 
-    Ticks stay on the grid of the first one: no drift, and after an overrun missed ticks are counted, not made up for.
-    An exception of a part costs only its share of a tick; it is logged and counted.
+    Ticks are a whole number of intervals after the first one, so they do not drift. If a tick takes too long, the ticks
+    that it missed are counted and left out. An exception in a part costs only that part of the tick; it is logged and
+    counted.
     """
 
     def __init__(
@@ -214,22 +216,22 @@ class Pipeline:
         self._readings = TickReadings(samplers, derivations, grace, self._is_cut, self.progress)
         self.ticks = self.missed = 0
         self.ticked: float | None = None
-        """When the last tick ended (monotonic seconds), or None."""
+        """End of the last tick (monotonic seconds), or None."""
         self.incidents: list[Incident] = []
-        """Incidents that were recorded."""
+        """The incidents that were recorded in this run."""
         self.after_tick: list[Callable[[], None]] = []
-        """Called after each tick, on the clock's thread."""
+        """Functions to call after each tick, on the clock's thread."""
         self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
-        """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
+        """Functions to call with the datapoints and the time (ns) of each tick, on the clock's thread."""
 
     @property
     def stopped(self) -> float | None:
-        """When it was stopped (monotonic seconds), or None."""
+        """Time of the request to stop (monotonic seconds), or None."""
         return self._stop.at
 
     @property
     def failed(self) -> int:
-        """Parts of ticks that ended in a bug."""
+        """Number of parts of ticks that ended in an exception."""
         return self._survive.counts["failed"]
 
     @property
@@ -238,11 +240,11 @@ class Pipeline:
         return self._readings.devices
 
     def _is_cut(self) -> bool:
-        """Return whether a tick does not wait any more: a stop ends the wait, but not that of the last tick."""
+        """Return whether a tick must not wait any more: after a stop, unless it is the last tick."""
         return self.stopped is not None and not self._stop.is_last
 
     def start(self) -> None:
-        """Start the threads; raise RuntimeError if that is not possible."""
+        """Start the threads; raise RuntimeError if the system cannot start one."""
         for sampler in self.samplers:
             sampler.start()
         for route in self.routes:
@@ -250,9 +252,9 @@ class Pipeline:
 
     def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
         """
-        Return what collectors yield within `grace` seconds, and what processors derive from it.
+        Return the points of collectors within `grace` seconds, and the ones that processors derive from them.
 
-        With `grace` the points are sorted.
+        With `grace`, the points are sorted.
         """
         points = self._readings.gather(at, grace, is_last=self._stop.is_last)
         self.progress.what = "a listener"
@@ -261,11 +263,11 @@ class Pipeline:
         return points
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
-        """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
+        """Make one tick, from the collectors to the spools; stop if a collector's input has ended for good."""
         self.progress.since, at = time.monotonic(), self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
         self.send(points + [point._replace(at=at) for point in earlier], at)
-        if [True for sampler in self.samplers if sampler.ended]:  # a list, since a generator takes a call for each
+        if [True for sampler in self.samplers if sampler.ended]:  # quicker than any()
             self.stop()
         self.ticks += 1
         self.ticked = time.monotonic()
@@ -275,14 +277,14 @@ class Pipeline:
         self.progress.since = None
 
     def send(self, points: Sequence[Datapoint], at: int) -> None:
-        """Pass points to the routes; for the clock's thread, or after `run`."""
+        """Pass points to all routes; call it on the clock's thread, or after `run`."""
         for route in self.routes:
             self.progress.what = f"sink {route.name}"
             self._survive(f"sink {route.name}", route.take, points, at)
             self._survive(f"sink {route.name}", route.worker.watch)
 
     def run(self, duration: float | None = None) -> None:
-        """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""
+        """Tick until `stop`, or for `duration` seconds; then tick once more, for the time since the last tick."""
         watchdog = Watchdog(self.progress)
         watchdog.start()
         begun = due = time.monotonic()
@@ -304,9 +306,9 @@ class Pipeline:
 
     def once(self, pause: float) -> None:
         """
-        Read twice, `pause` seconds apart, since a rate needs two readings; send the second.
+        Read twice, `pause` seconds apart, since a rate needs two readings; send only the second reading.
 
-        If an input ended with the first reading, the first is sent.
+        If a collector's input ended with the first reading, send its points of the first.
         """
         at = self._clock()
         points = self._survive("readings", self.gather, at, FIRST_READING) or []
@@ -319,11 +321,11 @@ class Pipeline:
             self.tick(FIRST_READING, last)
 
     def stop(self) -> None:
-        """End `run`; safe from a signal handler and from any thread."""
+        """End `run`. A signal handler and any thread may call it."""
         self._stop.make()
 
     def close(self, deadline: float = DEADLINE) -> None:
-        """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""
+        """End the windows, deliver until `deadline` seconds after the stop, and keep the rest in the spools."""
         for sampler in self.samplers:
             self._survive(f"collector {sampler.name}", sampler.end)
         for route in self.routes:
@@ -340,6 +342,6 @@ class Pipeline:
 
 
 def _idle(facts: DeviceFacts) -> set[int]:
-    """Return the processes on devices that had time without work."""
+    """Return the pids on devices that were partly idle."""
     busy = {device.dims for device in facts.activity if device.active is not None and device.active >= WORKING}
     return {process.pid for process in facts.processes or () if process.dims not in busy}

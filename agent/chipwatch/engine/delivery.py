@@ -1,4 +1,4 @@
-"""Delivers points from the spool to one sink, with a pause after a failure."""
+"""Delivers the points of one sink from its spool, and tries again after a failure."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ log = logging.getLogger(__name__)
 IDENTITY_POLL: Final = 0.5
 """Seconds between two checks for an identity that is not known yet."""
 HANG: Final = 120.0
-"""Seconds without an answer after which a sink counts as hanging: five requests of 15 s, and new credentials."""
+"""Seconds without an answer after which a sink hangs: more than five requests of 15 s, and new credentials, take."""
 MAX_AFTER: Final = 900.0
-"""Longest pause in seconds that a service may ask for."""
+"""Longest pause in seconds that a service can ask for; a longer one is cut."""
 MAX_MERGED: Final = 20_000
-"""Dimensions that are remembered together with the machine's."""
+"""Merged dimensions that are remembered; then all are forgotten."""
 _new: Final = tuple.__new__
-"""Makes a point from a tuple in half the time of a call with its fields."""
+"""Makes a Datapoint in half the time of a call with its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Pauses after failures: a random share of `base` seconds, which double up to `cap`; with `refused_` if refused."""
+    """
+    Seconds to wait after a failure: a random share of `base`, which doubles with each failure up to `cap`.
+
+    If the service refuses the set-up (Refused), `refused_base` and `refused_cap` count.
+    """
 
     base: float = 1.0
     cap: float = 60.0
@@ -48,11 +52,11 @@ class Pauses:
     refused_cap: float = 60.0
 
     def after(self, problem: BaseException, failures: int) -> tuple[float, float]:
-        """Return a pause after the last of so many failures, and the longest that it may be."""
+        """Return the seconds to wait after this number of failures in a row, and the most that it could have been."""
         is_refused = isinstance(problem, Refused)
         base, cap = (self.refused_base, self.refused_cap) if is_refused else (self.base, self.cap)
         after: Any = problem.after if isinstance(problem, Retryable) else None
-        if isinstance(after, int | float) and after > 0:  # a plugin may pass on the text of a header
+        if isinstance(after, int | float) and after > 0:  # a plugin may set a text here
             pause = min(after, MAX_AFTER)
         else:
             pause = random.Random().uniform(0, min(cap, base * 2.0 ** min(failures - 1, 30)))  # noqa: S311  # no secret
@@ -61,16 +65,16 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Deliveries every `flush` seconds (0: at once), delayed by the share `offset` (0 to 1) of that."""
+    """Times of deliveries: every `flush` seconds (0: at once), shifted by `offset`, a share (0 to 1) of `flush`."""
 
     flush: float = 0.0
     offset: float = 0.0
     longest_first: float = math.inf
-    """The most seconds that the first points wait, of which `offset` is a share."""
+    """Upper limit of `first_wait` in seconds."""
 
     @property
     def first_wait(self) -> float:
-        """The most seconds that the first points wait."""
+        """Most seconds that the first points wait; they wait the share `offset` of it."""
         return min(self.flush, self.longest_first)
 
     def wait(self, now: float, *, is_first: bool) -> float:
@@ -80,18 +84,18 @@ class Schedule:
 
 
 class Completion:
-    """Adds the machine's dimensions to points, whose own take precedence, and renames them."""
+    """Completes points before they are sent: adds the machine's dimensions, then renames them."""
 
     def __init__(
         self, common: Callable[[], Dimensions | None], rename: Callable[[Datapoint], Datapoint] | None
     ) -> None:
-        """Take what returns the dimensions of this machine, or None while they are not known."""
+        """Take functions: for the machine's dimensions (None while they are not known), and to rename a point."""
         self.common, self._rename = common, rename
         self._machine: Dimensions | None = None
         self._merged: dict[Dimensions, Dimensions] = {}
 
     def complete(self, points: list[Datapoint], common: Dimensions | None) -> list[Datapoint]:
-        """Return the points as they are sent."""
+        """Return the points with `common` added, and renamed; a point's own dimensions win."""
         if common:
             if common is not self._machine or len(self._merged) > MAX_MERGED:
                 self._machine, self._merged = common, {}
@@ -105,27 +109,27 @@ class Completion:
 
 
 class SinkHealth:
-    """Counts and errors of the delivery to one sink; one thread writes them, others read them."""
+    """The counts and errors of the delivery to one sink. One thread writes them, others read them."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._ended = ledger.sent, ledger.rejected.total()
         self._rejecting: str | None = None
         self.counts: Counter[str] = Counter()
-        """`retried`, `refused`, `bug`: attempts that failed so."""
+        """Failed attempts by kind: `retried`, `refused`, `bug`."""
         self.failures: Counter[str] = Counter()
-        """The same, since something was delivered."""
+        """Failed attempts by kind since the last delivery."""
         self.delivered: float | None = None
-        """When points were last delivered (monotonic seconds), or None."""
+        """Time of the last delivery (monotonic seconds), or None."""
         self.last_error: str | None = None
         """The error of the last failed attempt, or None."""
         self.refused: str | None = None
-        """Why the service refuses this set-up, or every point, while it does."""
+        """Reason why the service refuses this set-up, or every point; None while it does not."""
         self.is_closed = False
-        """True once the reader of the points has left for good."""
+        """True once the reader of the points has gone for good."""
 
     def fail(self, problem: BaseException) -> tuple[str, str, str]:
-        """Count a failed attempt; return its event, its cause and its text."""
+        """Count a failed attempt; return its kind, its cause (for the log's limit of one line an hour) and its text."""
         text = text_of(problem)
         if isinstance(problem, Retryable):
             event = cause = "retried"
@@ -141,7 +145,7 @@ class SinkHealth:
         return event, cause, text
 
     def be_well(self, rejected: str) -> None:
-        """Note that nothing waits; `rejected` is why points were last rejected."""
+        """Note that all points are delivered; `rejected` is the reason of the last rejected points."""
         ended = self._ledger.sent, self._ledger.rejected.total()
         if ended != self._ended:
             self._rejecting = None if ended[0] > self._ended[0] else f"every point is rejected: {rejected}"
@@ -151,13 +155,13 @@ class SinkHealth:
 
 class SinkDelivery:
     """
-    Delivers the points of one sink, oldest first, on the clock's thread: for a sink whose `write` never waits.
+    Delivers the points of one sink, oldest first, on the clock's thread. It is for sinks whose `write` never waits.
 
-    It is the only place where a write is tried again. A batch is sent twice only if its answer was lost, or if the
-    process ends while points are doubted.
+    All retries happen here. A batch is sent twice only if its answer was lost, or if the process ends while the
+    BatchWriter searches for the points at fault.
     """
 
-    def __init__(  # noqa: PLR0917  # the first three, as a rule
+    def __init__(  # noqa: PLR0917  # most callers pass three
         self,
         name: str,
         sink: Sink,
@@ -167,18 +171,18 @@ class SinkDelivery:
         schedule: Schedule = Schedule(),  # immutable
         pauses: Pauses = Pauses(),  # immutable
     ) -> None:
-        """Send nothing while `common` returns None instead of the dimensions of this machine."""
+        """Call `common` for the machine's dimensions; send nothing while it returns None."""
         self.name, self.sink, self.spool, self.schedule = name, sink, spool, schedule
         self.destination: Mapping[str, str] = {}
-        """The destination of the points, as far as the sink knew before it was opened."""
+        """The destination of the points, as far as the sink knew it before it was opened."""
         self.on_closed: Callable[[], None] = lambda: None
-        """Called once the reader of the points has left for good."""
+        """Function to call once the reader of the points has gone for good."""
         self._completion, self._pauses = Completion(common, rename), pauses
         self.health = SinkHealth(spool.ledger)
         logger = ThrottledLogger(log, name)
         self._batches = BatchWriter(sink, spool, logger, self.health.failures, self._state)
         self._log = DeliveryLog(name, spool.ledger)
-        self._example: Dimensions | None = None  # of a point with few dimensions, of the first batch
+        self._example: Dimensions | None = None  # dimensions of a point of the first batch
         self._is_open, self._keeps_state = False, type(sink).needs.state
         self._due = 0.0
 
@@ -188,15 +192,15 @@ class SinkDelivery:
         """Begin."""
 
     def wake(self) -> None:
-        """Deliver what is new, unless the pause after a failure goes on or the machine is not known."""
+        """Deliver what waits, unless it is too soon after a failure or the machine's dimensions are not known."""
         if time.monotonic() >= self._due and self._completion.common() is not None:
             self._due = time.monotonic() + (self.turn() or 0.0)
 
     def stop(self) -> None:
-        """Request a last delivery of what is kept; `join` makes it."""
+        """Request the last delivery; `join` makes it."""
 
     def join(self, timeout: float) -> bool:
-        """Deliver what is kept, for at most `timeout` seconds, and close the sink; once. Return True."""
+        """Deliver what waits, for at most `timeout` seconds, then close the sink, once. Return True."""
         if self._due == math.inf:
             return True
         end, self._due = time.monotonic() + timeout, math.inf
@@ -210,26 +214,26 @@ class SinkDelivery:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the last write took."""
+        """Seconds that the last `write` took."""
         return self._batches.seconds
 
     @property
     def stuck(self) -> str | None:
-        """Why nothing is delivered although nothing failed, or None."""
+        """Reason why nothing is delivered although no call failed, or None."""
         return None
 
     def watch(self) -> None:
-        """Log that nothing is delivered although nothing failed."""
+        """Log it if nothing is delivered although no call failed."""
 
     def describe(self) -> str:
-        """Return where the points go, in words."""
+        """Return where the points go, for people."""
         known = ", ".join(f"{key} {value}" for key, value in self.destination.items() if value)
         return known or f"{self._ask(self.sink.describe, 'cannot describe itself') or ''}"
 
     # -- the thread that delivers ------------------------------------------------------------------------------------
 
     def turn(self, *, is_last: bool = False) -> float | None:
-        """Open the sink if it is not open, and deliver what waits; return the seconds to wait after a failure."""
+        """Open the sink if needed, and deliver what waits; return the seconds to wait after a failure, else None."""
         if self.health.is_closed:
             self._end_all()
             return None
@@ -260,7 +264,7 @@ class SinkDelivery:
         return pause
 
     def _ask(self, method: Callable[[], Any], failure: str) -> Any:
-        """Return what a method of the sink returns; log an exception with what failed by it, and return None."""
+        """Return what a method of the sink returns, or None after an exception, which is logged with `failure`."""
         return self._batches.guard.survive(method, failure)
 
     def _open(self) -> None:
@@ -275,7 +279,7 @@ class SinkDelivery:
         self._ask(self.sink.close, "failed to close")
 
     def _state(self) -> bytes | None:
-        """Return what the sink must know after a restart, or None if that has not changed."""
+        """Return the state that the sink wants to keep over a restart, or None if it has not changed."""
         failure = "cannot return its state"
         return self._batches.guard.survive(partial(state_of, self.sink), failure) if self._keeps_state else None
 
@@ -284,7 +288,7 @@ class SinkDelivery:
             self.spool.file.remember(state)
 
     def _deliver_some(self) -> bool:
-        """Deliver the next batches; return whether there may be more."""
+        """Take some points from the spool and deliver them; return whether more may wait."""
         if self._batches.is_halfway:
             self._batches.settle()
             return True
@@ -301,20 +305,20 @@ class SinkDelivery:
         return True
 
     def _fail(self, problem: BaseException, *, is_last: bool) -> float:
-        """Count and log what failed; return the seconds to wait."""
+        """Count and log a failure; return the seconds to wait."""
         event, cause, text = self.health.fail(problem)
         pause, longest = self._pauses.after(problem, self.health.failures[event])
         self._log.failed(event, cause, text, (pause, longest), is_last=is_last)
         return pause
 
     def _end_all(self) -> None:
-        """Drop what waits: the reader has gone."""
+        """Drop all points that wait, since their reader has gone."""
         with suppress(Retryable):
             while points := self.spool.take(self.sink.limits.max_points)[0]:
                 self.spool.acknowledge({"dropped:reader gone": len(points)})
 
     def _where(self) -> str | None:
-        """Return how a person finds the points in the service; None if that is not logged, or said here."""
+        """Return how a person finds the points in the service; None for sinks whose users need no such hint."""
         sink = self.sink
         if sink.limits.scraped:
             page, state = (self._ask(ask, "cannot say how it is") for ask in (sink.describe, sink.status))
@@ -326,10 +330,10 @@ class SinkDelivery:
 
 
 class Worker(SinkDelivery):
-    """Delivers the points of one sink on a daemon thread: a sink that hangs holds nobody up."""
+    """Delivers the points of one sink on a separate daemon thread, so that a sink that hangs delays no other."""
 
     def __init__(self, name: str, sink: Sink, spool: Spool, *more: Any, **options: Any) -> None:
-        """Take what a SinkDelivery takes."""
+        """Take the arguments of SinkDelivery."""
         super().__init__(name, sink, spool, *more, **options)
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
@@ -337,15 +341,15 @@ class Worker(SinkDelivery):
         self._was_stuck = False
 
     def start(self) -> None:
-        """Start the thread; raise RuntimeError if that is not possible."""
+        """Start the thread; raise RuntimeError if the system cannot."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Deliver what is new when it is time."""
+        """Note that points wait; the thread delivers them when they are due."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Request a last delivery of what is kept, tried once."""
+        """Request the last delivery, which is tried once."""
         self._stop.set()
         self._wake.set()
 
@@ -357,7 +361,7 @@ class Worker(SinkDelivery):
 
     @property
     def stuck(self) -> str | None:
-        """Why this sink's thread delivers nothing, or None."""
+        """Reason why this sink's thread delivers nothing, or None."""
         if self._thread.ident and not self._thread.is_alive() and not self._stop.is_set():
             return "its thread has ended; restart the agent"
         begun = self._batches.busy
@@ -365,7 +369,7 @@ class Worker(SinkDelivery):
         return f"hangs: no answer for {seconds:.0f} s" if seconds > HANG else None
 
     def watch(self) -> None:
-        """Log that the sink's thread hangs or has ended, and that it answers again."""
+        """Log it if the sink's thread hangs or has ended, and when it answers again."""
         stuck = self.stuck
         if stuck:
             self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._log.kept()}")
@@ -381,7 +385,7 @@ class Worker(SinkDelivery):
         self._close()
 
     def _wait(self, pause: float | None) -> bool:
-        """Wait until points may be sent, `pause` seconds after a failure; return whether this is the last time."""
+        """Wait until points are due, or `pause` seconds after a failure; return whether it is the last delivery."""
         while not self._stop.is_set():
             if not self.spool.is_due:
                 self._wake.wait()

@@ -1,4 +1,4 @@
-"""Logs the delivery to one sink: the first, failures, and the recovery from them."""
+"""Logs the delivery to one sink: the first points, failures, and recovery."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from chipwatch.engine.spool.file import Ledger
 log = logging.getLogger(__name__)
 
 BLIP: Final = 5.0
-"""Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+"""A first failure is not logged if the next attempt follows within these seconds: most succeed."""
 LONG: Final = 60.0
-"""Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
+"""Seconds after which an outage is logged, even if the hour since the line about the last one is not over."""
 PROGRESS: Final = 60.0
-"""Seconds of catching up after which its progress is logged; then after twice as long, and so on."""
+"""Seconds of catching up after which progress is logged; then after twice as long, and so on."""
 
 
 class DeliveryLog:
     """
-    Logs the first delivery, failures, and the recovery from them, with the counts of the ledger.
+    Logs the first delivery, failures and recovery, with the counts of the ledger.
 
-    A failure is logged at its second attempt or before a long wait, then once an hour, also where short outages follow
-    one another. Used by the worker's thread.
+    A failure is logged if the second attempt fails too, or at once if the next attempt is far away; then once an hour,
+    even if short outages follow one another. Used by the thread that delivers.
     """
 
     def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
-        """Count from the ledger as it is now."""
+        """Compare later counts of the ledger with the counts of this moment."""
         self._name, self._ledger, self._clock = name, ledger, clock
         self._failures = ThrottledLogger(log, name, clock)
-        self._attempts = 0  # failed, since the last success
-        self._is_logged = False  # whether one of them was
-        self._outage = 0.0, ledger.sent, ledger.dropped.total()  # when it began; points sent and dropped before
-        self._sent = ledger.sent  # at the start, or before catching up
+        self._attempts = 0  # failed attempts since the last success
+        self._is_logged = False  # whether one of these attempts was logged
+        self._outage = 0.0, ledger.sent, ledger.dropped.total()  # start of the outage; points sent and dropped then
+        self._sent = ledger.sent  # points sent before this run, or before catching up
         self._is_first = True
         self._kept_before = ledger.spooled
         self._is_behind = self.is_quiet = False
-        """`is_quiet`: a delivery is not news; `_is_behind`: points for this destination are kept from before."""
-        self._began: float | None = None  # when catching up began
+        """`is_quiet`: the next delivery needs no line. `_is_behind`: points of an earlier run wait to be sent."""
+        self._began: float | None = None  # start of catching up
         self._next_progress = PROGRESS
 
     def failed(self, event: str, cause: str, text: str, pause: tuple[float, float], *, is_last: bool) -> None:
-        """Log that points cannot be sent because of `text`; `pause`: seconds to the next attempt, and the most."""
+        """Log that points cannot be sent; `pause` is the seconds to the next attempt, and the most that it can be."""
         wait, most = pause
         level, is_bug = NOTICES["sink"][event].level, event == "bug"
         now, ledger = self._clock(), self._ledger
@@ -68,7 +68,7 @@ class DeliveryLog:
         self._is_logged |= self._failures.log(level, cause, text, traceback=is_bug)
 
     def delivered(self, where: Callable[[], str | None]) -> None:
-        """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
+        """Log recovery, progress, and the first delivery; `where` returns how to find the points (None: no line)."""
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
             since, self._sent, _ = self._outage
@@ -90,7 +90,7 @@ class DeliveryLog:
         self.is_quiet = self._began is None and not self._is_first
 
     def drained(self) -> None:
-        """Log that no points wait any more, if they were behind."""
+        """Log that the sink has caught up, if it was behind; called when no points wait."""
         if self._began is not None:
             points = self._ledger.sent - self._sent
             self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began, 2)}")
@@ -98,11 +98,11 @@ class DeliveryLog:
         self.is_quiet = not self._is_first and not self._attempts
 
     def opened(self) -> None:
-        """Note that the destination is known now."""
+        """Note that the destination is known now, and with it whether points of an earlier run wait."""
         self._is_behind = self._kept_before > self._ledger.elsewhere
 
     def kept(self) -> str:
-        """Return how many points wait for this destination, and how many for others."""
+        """Return in words how many points wait for this destination, and how many for others."""
         others = self._ledger.elsewhere
         more = f" and {others:,} for other destinations" if others else ""
         return f"{count(self._ledger.due)} kept{more}"

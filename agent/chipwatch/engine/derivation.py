@@ -1,4 +1,4 @@
-"""Runs one processor, whose calls may fail or hang, on a separate thread."""
+"""Runs one processor on a separate thread, so that a call that fails or hangs harms nothing else."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from chipwatch.host.blocking_call import BlockingCall
 T = TypeVar("T")
 
 PATIENCE: Final = 2.0
-"""Seconds that the clock waits for a processor, which computes on data in memory."""
+"""Seconds that the clock waits for a processor."""
 
 
 class Derivation(PluginRunner):
     """
-    Runs one processor on a separate thread, and validates its points like a collector's.
+    Runs one processor on a separate thread, and validates its points.
 
-    An exception costs only this processor's points of this tick; it is logged and counted. So does a call that does
-    not return in time; the processor is then passed over until it does.
+    An exception costs only this processor's points of this tick; it is logged and counted. So does a call that takes
+    too long; the processor is then skipped until the call returns.
     """
 
     def __init__(self, name: str, processor: Processor, level: Level) -> None:
@@ -33,35 +33,35 @@ class Derivation(PluginRunner):
         self.processor = processor
         self._given: Given | None = self.needs.of(Given(level=level, append=self._append, note=self._note))
         self.keep: Callable[[bytes], None] | None = None
-        """Writes the state of the processor to disk; called on its thread, as all of these."""
+        """Function that writes the processor's state to disk. This and the next two are called on its thread."""
         self.append: Callable[[Sequence[Record]], None] | None = None
-        """Adds its records to the state folder, or raises OSError."""
+        """Function that adds the processor's records to the state folder; it may raise OSError."""
         self.note: Callable[[str, str, bool], None] | None = None
-        """Takes a job, a sentence and whether it is slow, for recordings."""
+        """Function that writes a sentence about a job into recordings; see `Given.note`."""
         self._thread: BlockingCall[object] = BlockingCall(lambda call: call(), f"derive-{name}")
 
     def is_wanted(self, *, with_devices: bool) -> bool:
-        """Return whether to call it; if it needs devices, not until there may be some."""
+        """Return whether to call the processor now: one that needs devices waits until a collector may find some."""
         is_idle = self.needs_devices and self.ok is None and not with_devices
         self.unavailable = "no collector has found a device" if is_idle else None
         return not is_idle
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
-        """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        """Return the points that the processor derives from `tick`, the points so far; none if it fails."""
         return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
 
     def restore(self, saved: bytes, path: object) -> None:
-        """Give the processor what was saved in the file `path`."""
+        """Give the processor the state of an earlier run, which was read from `path`."""
         failure = f"cannot take its state from {path}, it begins without"
         self._ask(lambda: self._survive(partial(self.processor.restore, saved), failure))
-        self._thread.close()  # it may never be asked again
+        self._thread.close()  # it may never be called again
 
     def close(self) -> None:
         """Let the thread end."""
         self._thread.close()
 
     def _ask(self, call: Callable[[], T]) -> T | None:
-        """Return what `call` returns on the processor's thread; log and count it if that takes too long."""
+        """Return what `call` returns on the processor's thread; None if it takes too long, which is logged."""
         try:
             result = self._thread.ask(PATIENCE, call)
         except (TimeoutError, RuntimeError) as problem:
@@ -91,7 +91,7 @@ class Derivation(PluginRunner):
             self._survive(partial(self._save, self.keep), "cannot save its state")
 
     def _save(self, keep: Callable[[bytes], None]) -> None:
-        """Keep the state before the points are sent: after a kill, no counter falls below what was sent."""
+        """Keep the state before the points are sent, so that after a kill no counter is below a value that was sent."""
         if (saved := state_of(self.processor)) is not None:
             keep(saved)
 

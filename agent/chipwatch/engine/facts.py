@@ -1,4 +1,4 @@
-"""Asks a collector what it knows beside points: devices, processes, activity, identity and other facts."""
+"""Reads the facts of a collector: devices, processes, and what else it knows beside points."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from chipwatch.contract.facts import (
 )
 
 MOST_FACTS: Final = 10_000
-"""Facts, of each kind, that are taken from one reading."""
+"""Most facts of one type that are taken from one reading."""
 NUMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
     Device: {},
     DeviceProcess: dict.fromkeys(("memory", "utilization", "occupancy")) | {"pid": 0},
     DeviceActivity: dict.fromkeys(("active", "idle", "energy")) | {"throttled": 0.0, "slices": 1.0},
 }
-"""Kinds of facts about a device, and the fields that are numbers, or None where that stands here."""
+"""Types of facts about a device, with their fields that must be numbers; a field with None here may be None."""
 OF_MACHINE: Final = frozenset({MachineIdentity, RiseEvidence})
-"""Kinds that no processor gets."""
+"""Types of facts that the agent uses itself; no processor gets them."""
 
 
 class FactsReader:
@@ -39,26 +39,26 @@ class FactsReader:
     def __init__(
         self, name: str, collector: Collector, learn: Callable[[Mapping[str, str]], None] = lambda _: None
     ) -> None:
-        """`learn` is called with what readings say of this machine's identity, when that changes."""
+        """Call `learn` with values of the machine's dimensions that a reading found, when they change."""
         self._name, self._learn = name, learn
-        self._facts = partial(type(collector).facts, collector)  # an attribute of this name is the collector's own
+        self._facts = partial(type(collector).facts, collector)  # an attribute may hide the method
         known = type(collector).knows
         self._kinds = frozenset((*known, Unlisted) if DeviceProcess in known else known)
         self._words: Mapping[str, str] = {}
         self.evidence: Mapping[Dimensions, tuple[int, str]] = {}
-        """When a counter rose last (ns since the epoch) and a text that shows why, by its dimensions."""
+        """Time of a counter's last rise (ns since the epoch) and a text that shows why, by the counter's dimensions."""
         self.has_any = not self._kinds <= OF_MACHINE
-        """True if the collector may know something for processors."""
+        """True if the collector may have facts for processors."""
         self.is_due = not self._kinds.isdisjoint(OF_MACHINE)
-        """True if somebody needs what the collector may know."""
+        """True if the facts must be read."""
         self._is_wanted = False
 
     def want(self) -> None:
-        """Read from now on also what processors get."""
+        """From now on, read the facts for processors, too."""
         self._is_wanted, self.is_due = True, bool(self._kinds)
 
     def read(self) -> list[object]:
-        """Return the facts of the last reading; raise TypeError for one that would break the clock or a processor."""
+        """Return the facts of the last reading, for processors; raise TypeError for a fact that is malformed."""
         by_kind: dict[type, list[Any]] = {kind: [] for kind in (Unlisted, *NUMBERS, *OF_MACHINE, *self._kinds)}
         for fact in islice(self._facts(), MOST_FACTS * len(by_kind)):
             if type(fact) not in self._kinds or not _is_sound(fact):

@@ -1,7 +1,7 @@
 """
-Notices of the agent about itself: the level of each in the log, the metric that counts it, and the line of its end.
+The table of notices: all that can happen to a part of the agent, with its log level and the metric that counts it.
 
-The log, the agent's own metrics and the lines at the end of a run come from these tables.
+The log, the agent's own metrics and the lines at the end of a run come from this table.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Notice(NamedTuple):
     """Something that happens to a part of the agent, or to points."""
 
     level: int
-    """Level of its line in the log; from WARNING on something is wrong."""
+    """Level of its line in the log; WARNING and above mean that something is wrong."""
     metric: Metric | None = None
-    """Counts it by the name of the part; a further dimension has its detail, such as a reason."""
+    """Counter of it, by the name of the part; a second dimension is a detail, such as a reason."""
     over: str = ""
-    """The line that it is over."""
+    """The line of the log when it is over."""
 
 
 Events = Mapping[str, Notice]
-"""By name."""
+"""Notices by name."""
 
 
 def _of(kind: str, notice: str, unit: str, text: str, *detail: str) -> Metric:
-    """Return the counter of a notice of a kind of part."""
+    """Return the counter of a notice, for one kind of part."""
     return counter(f"agent.{kind}.{notice}", unit, text, LEVEL, tuple(sorted((kind, *detail))))
 
 
@@ -88,25 +88,25 @@ NOTICES: Final[Mapping[str, Mapping[str, Notice]]] = {
     },
     "incident": {"incident": Notice(WARNING, INCIDENTS)},
 }
-"""The notices of each kind of part; a sink's ledger has entries of these names."""
+"""The notices of each kind of part. The names for a sink are also the entries of its ledger."""
 # fmt: on
 
 
 class Notices(ThrottledLogger):
-    """Counts and logs the notices of one part of the agent; one thread writes, others read the counts."""
+    """Counts and logs the notices of one part of the agent. One thread writes, others read the counts."""
 
     def __init__(self, log: logging.Logger, kind: str, who: str) -> None:
-        """Log the notices of a part of this kind to `log`; each message begins with `who`."""
+        """Log the notices of a part of the given `kind` to `log`; each message begins with `who`."""
         super().__init__(log, who)
         self._notices = NOTICES[kind]
         self.counts: Counter[str] = Counter()
-        """Notices by name, and by name and detail where they have one, such as `malformed:value`."""
+        """Number of notices by name, or by name and detail, such as `malformed:value`."""
 
     def tell(self, notice: str, text: str, *, cause: str = "", detail: str = "", traceback: bool = False) -> None:
-        """Count a notice, and log `text`, unless that was logged for this cause less than an hour ago."""
+        """Count a notice, and log `text` unless this cause was logged less than an hour ago."""
         self.counts[f"{notice}:{detail}" if detail else notice] += 1
         self.log(self._notices[notice].level, cause or notice, text, traceback=traceback)
 
     def over(self, notice: str) -> None:
-        """Log that it is over, if it was logged."""
+        """Log that a notice is over, if it was logged."""
         self.resolved(notice, self._notices[notice].over)

@@ -1,4 +1,4 @@
-"""Finds before the start what a sink will never take, by the sink's own rules."""
+"""Finds before the start which dimensions and metrics a sink will never take, by the sink's own rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chipwatch.contract.sink import Sink
 
 SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
 MAX_NAMES: Final = 3
-"""Metrics that a message names."""
+"""Most metrics that a message names."""
 
 
 class Fault(NamedTuple):
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 
 
 def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str = "dims") -> Iterator[Fault]:
-    """Yield a fault for each dimension that the sink `name` never takes, else one if it never takes all together."""
+    """Yield a fault for each dimension that the sink never takes; if none, one fault if it never takes all together."""
     alone = False
     for key, value in dims.items():
         if why := _refuses(name, sink, SAMPLE, Dimensions({key: value})):
@@ -53,9 +53,10 @@ def faults(
     rename: Callable[[Datapoint], Datapoint] | None,
 ) -> Iterator[Fault]:
     """
-    Yield what the sink `name` will never take: points of `metrics`, before `rename`, with these dimensions.
+    Yield a fault for each of `dims`, or for the `metrics`, that the sink will never take.
 
-    Every point carries `dims`, and a dimension for each of `words` whose value is not known yet.
+    Every point has `dims`, and a dimension for each of `words`, whose value is not known yet. `rename` is applied
+    to each point before the sink is asked.
     """
     dims_faults = [*dimension_faults(name, sink, dims)]
     yield from dims_faults
@@ -77,7 +78,7 @@ def faults(
 
 
 def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric]) -> str | None:
-    """Return which of these globs is wrong, or why together they let none of `metrics` through, or None."""
+    """Return the fault of `include`: a glob that matches nothing, or globs that together match nothing; or None."""
     unused = [glob for glob in include if not fitting((metric.name for metric in metrics), glob)]
     installed = {*_installed_names()} if unused else set()
     if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):

@@ -1,4 +1,4 @@
-"""The route of one sink from samples to its spool: filter, window, admission of series."""
+"""The route of one sink: the samples of a tick pass a filter, a window and a limit of series, and enter the spool."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from chipwatch.engine.window import MOST_GONE, Window
 log = logging.getLogger(__name__)
 
 FORGET: Final = 3600 * 10**9
-"""Nanoseconds after which a series that is gone makes room for another: CloudWatch bills a metric by the hour."""
+"""Nanoseconds after its last point for which a series counts: CloudWatch bills each metric by the hour."""
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 
 
 class MetricFilter:
-    """The metrics that a sink wants: up to a level, matching a glob of `include` and none of `exclude`."""
+    """The metrics that a sink wants: up to a level, named by a glob of `include` and by none of `exclude`."""
 
     def __init__(self, level: Level, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
-        """Take globs over metric names; an empty `include` is all."""
+        """Take globs for the names of metrics; an empty `include` matches all."""
         self._level, self._include, self._exclude = level, include, exclude
         self._known: dict[tuple[str, Level], bool] = {}
 
@@ -43,38 +43,41 @@ class MetricFilter:
 
 
 class _Admitted:
-    """A series that has a place within the limit."""
+    """A series that counts against the limit."""
 
     __slots__ = ("at", "is_sent")
 
     def __init__(self, *, is_sent: bool) -> None:
         self.at = 0
-        """When it was last seen (ns since the epoch)."""
+        """Time of its last point (ns since the epoch)."""
         self.is_sent = is_sent
 
 
 class Admission:
     """
-    Admits the points of the first `max_series` series, so that a wrong dimension does not become a bill.
+    Limits the series that a sink sends, so that a wrong dimension does not become a large bill.
 
-    Without `zeros` a counter is admitted from its first move on: until then the sink could be sent nothing but 0. Later
-    zeros are admitted, so that a graph returns to 0. A counter that is held back keeps its place within the limit, so
-    that its first event is sent. A series that is gone for an hour is forgotten, without a limit sooner if it is one of
-    many.
+    The first `max_series` series are admitted; points of further ones are left out. A series without points for an hour
+    is forgotten; if there is no limit, sooner when there are many of them.
+
+    Without `zeros`, a counter is held back until it first moves, since it could only send 0. From then on its zeros are
+    sent, so that a graph returns to 0. A counter that is held back counts against the limit, so that its first event
+    is sent.
     """
 
     def __init__(self, sink: str, max_series: int | None, *, zeros: bool = True, increases: bool = False) -> None:
         """
-        Take the sink's name for the log, and the limit if `max_series` is set.
+        Take the name of the sink for the log, and the limit (None: no limit).
 
-        With `increases` the sink is sent increases: a counter moves when it rises, else when it is not 0.
+        With `increases`, the sink sends increases of counters, and a counter moves when it rises. Otherwise it moves
+        when it is not 0.
         """
         self._most, self._zeros, self._increases = max_series or sys.maxsize, zeros, increases
         self._series: dict[tuple[str, Dimensions], _Admitted] = {}
         self._calls = 0
         self._logger = ThrottledLogger(log, sink)
         self.over = 0
-        """Points of the last call that are over the limit."""
+        """Points of the last call that were left out by the limit."""
 
     def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send."""
@@ -118,7 +121,11 @@ class Admission:
 
 
 class Route:
-    """Filter, window, admission and spool of one sink; used by the clock's thread. The worker empties the spool."""
+    """
+    The filter, window, limit of series and spool of one sink; used by the clock's thread.
+
+    The points wait in the spool until `worker` delivers them.
+    """
 
     def __init__(
         self,
@@ -132,9 +139,9 @@ class Route:
         copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
     ) -> None:
         """
-        Put what `chosen` and `admission` let through into `spool`, window by window, and wake `worker`.
+        Put points that pass `chosen` and `admission` into `spool`, window by window, and wake `worker`.
 
-        `copies` returns further points to send with a window; they are treated like any other point.
+        `copies` returns more points to send with a window, which a naming profile adds; they are treated like others.
         """
         self.name = worker.name
         self._admission, self._copies = admission, copies
@@ -143,7 +150,7 @@ class Route:
         self._logger = ThrottledLogger(log, self.name)
 
     def first_points(self, interval: float) -> float:
-        """Return in about how many seconds the first points are sent, with a tick every `interval` seconds."""
+        """Return the seconds until the first points are sent, about; `interval` is the seconds between ticks."""
         return self._window.first_seconds(interval) + self.worker.schedule.first_wait
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
@@ -156,7 +163,7 @@ class Route:
             self._window.repeated = None
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
-        """Take samples as a base for counters only."""
+        """Take a first reading that is not sent: increases of counters begin at it."""
         self._window.prime(points, at, self._wants)
 
     def close_window(self) -> None:

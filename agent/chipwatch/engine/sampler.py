@@ -1,4 +1,4 @@
-"""Runs one collector: opens it, reads it, and looks again for one that finds nothing to read."""
+"""Runs one collector: opens it, reads it, and opens it again later if it finds nothing to read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from chipwatch.engine.validation import PluginRunner
 from chipwatch.host.blocking_call import BlockingCall
 
 RETRY: Final = 300.0
-"""Seconds after which a collector that was not available is opened again."""
+"""Seconds after which a collector that found nothing to read is opened again."""
 
 
 class Reading(NamedTuple):
-    """The result of one call of `collect`."""
+    """The points and facts of one reading."""
 
     points: list[Datapoint]
     facts: Sequence[object] = ()
@@ -31,10 +31,11 @@ class Reading(NamedTuple):
 
 class Sampler(PluginRunner):
     """
-    Runs one collector, never twice at once: from `open` to `close` on a separate daemon thread.
+    Runs one collector, never twice at the same time.
 
-    A collector that reads only the kernel's files has none: the clock's thread reads it. A collector whose reading does
-    not return is skipped and counted until it returns. One that finds nothing to read is closed, and its thread ends.
+    It calls the collector on a separate daemon thread; a collector that never waits is called by the clock's thread. A
+    reading that does not return is skipped and counted until it returns. A collector that finds nothing to read is
+    closed, and its thread ends until the next attempt.
     """
 
     def __init__(
@@ -49,58 +50,58 @@ class Sampler(PluginRunner):
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
-        Take points of at most `level`; open an unavailable collector again after `retry` seconds.
+        Take points of at most `level`; open a collector that finds nothing again after `retry` seconds.
 
-        The collector may keep files in `state`, and yields counters of events also at 0 with `zeros`. `learn` is called
-        on the collector's thread with what readings say of this machine's identity.
+        The collector may keep files in `state`; with `zeros` it yields counters of events also while they are 0.
+        `learn` is called on the collector's thread with values of the machine's dimensions that a reading found.
         """
         super().__init__(collector, "collector", name, level)
         self.collector = collector
         self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
-        """Log level of the message that nothing can be read."""
+        """Log level of the line that nothing can be read."""
         self._thread: BlockingCall[Reading | None] | None = None
         self.is_open = self.is_hung = False
-        """`is_hung`: a tick has passed over its reading, which has not returned."""
+        """`is_hung`: the last tick skipped the collector, since its reading has not returned."""
         self.ended: InputEnded | None = None
-        """The end of the collector's input, once it has ended for good."""
+        """The exception with which the collector's input ended for good, or None."""
         self.found: str | None = None
-        """The collector's description of its devices, after the first reading."""
+        """The collector's own description of what it found, after the first reading."""
         self.absence: Unavailable | None = None
-        """Why nothing could be read when the collector was last not available."""
+        """The exception with which the collector was last unavailable, or None."""
         self.knowledge = FactsReader(name, collector, learn)
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
     @cached_property
     def is_mute(self) -> bool:
-        """True if no sink wants a metric of it, and nobody else: it is read once, to say that it is there."""
+        """True if nothing needs its points or facts. Then it is read once, to see whether it works."""
         serves = type(self.collector).knows or self.needs.pids
         return not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
 
     @property
     def has_thread(self) -> bool:
-        """True if the reading that was requested is made on the collector's own thread."""
+        """True if readings are made on a separate thread."""
         return self._thread is not None
 
     @property
     def is_busy(self) -> bool:
-        """True from the request of a reading on the collector's thread until that was taken."""
+        """True from the request of a reading on the separate thread until `take` has returned it."""
         return self._thread is not None and self._thread.is_pending
 
     def is_due(self, now: float) -> bool:
-        """Return whether the collector is open, still reads, or is to be opened at `now` (monotonic seconds)."""
+        """Return whether to read the collector, or to open it, at `now` (monotonic seconds)."""
         return self.is_open or now >= self._retry_at or self.is_busy
 
     def start(self) -> None:
-        """Start the collector's thread, if it has one; raise RuntimeError if that is not possible."""
+        """Start the collector's thread, if it has one; raise RuntimeError if the system cannot start it."""
         self._place()
         if self._thread:
             self._thread.start()
 
     def request(self, at: int) -> bool:
-        """Request a reading stamped `at`; return whether `take` will have one."""
+        """Request a reading stamped `at` (ns since the epoch); return whether `take` will return one."""
         if self.ended:
             return False
         if self.is_busy or (self._thread and self._thread.is_ending):
@@ -125,7 +126,7 @@ class Sampler(PluginRunner):
         return True
 
     def take(self, at: int, timeout: float) -> Reading | None:
-        """Return the reading: made now where the collector has no thread, else None if none comes in time."""
+        """Return the requested reading, or None if it does not come within `timeout` seconds."""
         if self._thread is None:
             return self.read(at)
         if not self._thread.wait(timeout):
@@ -135,17 +136,17 @@ class Sampler(PluginRunner):
         return self._thread.take()
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
-        """Pass the pids on devices to a collector that reads processes."""
+        """Call the collector's `follow` with the pids on devices, and those on devices that were partly idle."""
         self._survive(partial(self.collector.follow, pids, idle), "cannot follow processes")
 
     def rest(self) -> None:
-        """Close the collector until the next request, and let its thread end."""
+        """Close the collector until the next request; its thread ends."""
         if self.is_open and self._thread:
             self.is_open, self._retry_at = False, -math.inf
             self._thread.close(self.close)
 
     def end(self) -> None:
-        """Close the collector if it is open, after a reading in progress; does not wait for its thread."""
+        """Request the close of the collector after a reading in progress; do not wait for it."""
         if self._thread:
             self._thread.close(self.close if self.is_open or self.is_busy else None)
         elif self.is_open:
@@ -158,7 +159,7 @@ class Sampler(PluginRunner):
     # -- the thread of the collector -------------------------------------------------------------------------------
 
     def read(self, at: int) -> Reading:
-        """Read once."""
+        """Open the collector if needed, and read once."""
         facts: list[object] = []
         points = self._attempt(partial(self._read, at, facts))
         if self.unavailable is not None and not self.is_open:
@@ -171,7 +172,7 @@ class Sampler(PluginRunner):
         self._survive(self.collector.close, "failed to close")
 
     def _place(self) -> None:
-        """Choose where the collector is read from its next `open` on: on the clock's thread, or on a separate one."""
+        """Choose the thread of the collector from its next `open` on: the clock's, or a separate one."""
         if self._survive(self.collector.waits, "cannot tell whether it waits") is False:
             if self._thread:
                 self._thread.close()
@@ -180,7 +181,7 @@ class Sampler(PluginRunner):
             self._thread = BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")
 
     def _read(self, at: int, facts: list[object], points: list[Datapoint]) -> None:
-        """Read once into `points` and `facts`; raise only what is a bug of the collector, or an OSError."""
+        """Add a reading to `points` and `facts`; raise an exception only for a bug of the collector, or an OSError."""
         try:
             if not self.is_open:
                 self._retry_at = time.monotonic() + self._retry

@@ -1,4 +1,4 @@
-"""The collector of the agent's own metrics, read from the counts that its parts keep."""
+"""The collector of the agent's metrics about itself, such as failed readings and kept points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STATM: Final = Path("/proc/self/statm")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 ZEROS: Final = 14.5
-"""Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
+"""Least seconds between two readings with counters that are still 0: 15, or less if a tick is early."""
 
 # fmt: off
 SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, ("collector",))
@@ -38,37 +38,38 @@ CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
 
 
 SHOWN: Final = 120.0
-"""Seconds for which a file is named: longer than between two scrapes, as a rule."""
+"""Seconds for which a point names the file of an incident; a scraper usually comes sooner."""
 
 
 class Incident(NamedTuple):
-    """An incident that is recorded."""
+    """An incident that was recorded in a file."""
 
     cause: str
     file: str
     until: float
-    """Monotonic seconds until which its file is named."""
+    """Time (monotonic seconds) until which a point names its file."""
 
     def point(self, at: int) -> Datapoint:
-        """Return the point that names its file."""
+        """Return a point that names the file."""
         return INCIDENT.point(at, 1.0, _named(cause=self.cause, file=self.file))
 
 
 def counters_of(kind: str) -> dict[Metric, None]:
-    """Return the counters of a kind of part, each once."""
+    """Return the counters of one kind of part; a dict, for its order."""
     return dict.fromkeys(notice.metric for notice in NOTICES[kind].values() if notice.metric)
 
 
 def is_steady(metric: Metric, kind: str) -> bool:
-    """Return whether a part has this counter from its start on, as far as a sink needs zeros."""
+    """Return whether each part has exactly one series of this counter, so that it can be yielded before an event."""
     return metric is not SENT and {*metric.dims} <= {kind}
 
 
 class AgentCollector(Collector):
     """
-    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets only the files of incidents.
+    Yields the agent's own metrics. It always runs, whatever collectors the user chose.
 
-    It reads the counts of the other parts without a lock: each is one integer with one writer.
+    Only incidents are of level basic. It reads the counts of the other parts without a lock: each is one integer that
+    one thread writes.
     """
 
     metrics = (
@@ -81,19 +82,19 @@ class AgentCollector(Collector):
     )
 
     def __init__(self, start_time: int) -> None:
-        """Count from `start_time` (ns since the epoch), when the agent began."""
+        """Take the agent's start (ns since the epoch)."""
         self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
         self._given = Given()
         self._read_at = start_time
-        """Time of the last reading."""
+        """Time of the last reading (ns since the epoch)."""
         self._starts: dict[tuple[str, Dimensions], int] = {}
-        """Start times of the counters of events: the last reading without them, so that their increase is known."""
+        """Start time of each counter of events: the last reading before its first event. So its increase is known."""
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
         self._incidents, self._files_due = 0, 0.0
 
     def watch(self, pipeline: Pipeline) -> None:
-        """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
+        """Set the pipeline whose counts to read. Counts in spools include earlier runs, whose share is subtracted."""
         self._pipeline = pipeline
         for route in pipeline.routes:
             self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
@@ -105,7 +106,7 @@ class AgentCollector(Collector):
         return False
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the current counts; below level `detailed` incidents only."""
+        """Yield the current counts; below level detailed, only incidents."""
         pipeline = self._pipeline
         if pipeline and pipeline.incidents:
             yield from self._of_incidents(pipeline.incidents[:], at)
@@ -136,12 +137,12 @@ class AgentCollector(Collector):
         self._read_at = at
 
     def _counted(self, at: int, kind: str, name: str, counts: Mapping[str, int]) -> Iterator[Datapoint]:
-        """Yield counters of the notices of a part: the ones that had any, now and then all if a sink needs that."""
+        """Yield the counters of a part that are not 0, and at times all of them if a sink needs zeros."""
         totals: Counter[tuple[Metric, Dimensions]] = Counter()
         if self._with_zeros:
             steady = (metric for metric in counters_of(kind) if is_steady(metric, kind))
             totals.update({(metric, _dims(metric, kind, name)): 0 for metric in steady})
-        for entry, count in [*counts.items()]:  # another thread may add one meanwhile
+        for entry, count in [*counts.items()]:  # a copy, since another thread may add an entry
             notice, _, detail = entry.partition(":")
             if metric := NOTICES[kind][notice].metric:
                 totals[metric, _dims(metric, kind, name, detail)] += count
@@ -153,7 +154,7 @@ class AgentCollector(Collector):
                 yield metric.point(at, count, dims, start_time=start_time)
 
     def _of_incidents(self, incidents: Sequence[Incident], at: int) -> Iterator[Datapoint]:
-        """Yield the number by cause, and each 15 s the files of new ones."""
+        """Yield the number of incidents by cause; every 15 s, and for a new incident, also points that name files."""
         causes = Counter(f"incident:{incident.cause}" for incident in incidents)
         yield from self._counted(at, "incident", "", causes)
         if len(incidents) > self._incidents or time.monotonic() >= self._files_due:
@@ -163,7 +164,7 @@ class AgentCollector(Collector):
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
         dims, worker, spool = _named(sink=route.name), route.worker, route.spool
         ended = {entry: n - self._before.get((route.name, entry), 0) for entry, n in spool.ledger.ended().items()}
-        ended.pop("rejected:", None)  # a sink that gives no reason
+        ended.pop("rejected:", None)  # rejected without a reason
         yield from self._counted(at, "sink", route.name, {**ended, **worker.health.counts, **spool.file.faults})
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)
@@ -172,7 +173,7 @@ class AgentCollector(Collector):
 
 
 def _dims(metric: Metric, kind: str, name: str, detail: str = "") -> Dimensions:
-    """Return the dimensions of a counter: the name of the part, and the detail."""
+    """Return the dimensions of a part's counter: the part's name, and the detail if the metric has one."""
     return _named(**{word: name if word == kind else detail for word in metric.dims})
 
 

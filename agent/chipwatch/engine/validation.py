@@ -1,4 +1,4 @@
-"""Calls plugins, which may raise, fork or yield anything, and says how the last call of each went."""
+"""Calls plugins safely: they may raise anything, fork, or yield malformed points."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_POINTS: Final = 20_000
-"""Points taken of one reading: in every sink that is 60 MB at most."""
+"""Most points of one reading; they take 60 MB at most, in any sink."""
 MOST_METRICS: Final = 10_000
-"""Metrics remembered as checked."""
+"""Most metrics that are remembered as checked."""
 LATEST: Final = 2**63 - 1
-"""The last nanosecond that SQLite can hold."""
+"""The latest time in nanoseconds that SQLite can hold."""
 LARGE: Final = 9e18
-"""A number between -LARGE and this is a finite float or an integer of 64 bits, and can be kept as it is."""
+"""A number between -LARGE and LARGE is finite and fits into 64 bits, so it can be kept as it is."""
 NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Exceptions that numbers of other libraries may raise in `float`."""
+"""Exceptions that `float` may raise for a number of another library, such as an array."""
 COPY: Final = 113
-"""Exit code of a copy of the agent; no program of a plugin is likely to have it."""
+"""Exit code of a forked copy of the agent; other child processes are unlikely to use it."""
 
 
 class Malformed(Exception):
-    """A point does not keep the contract; `part` of it is at fault."""
+    """A point does not keep the contract; `part` is the part of it that is at fault."""
 
     def __init__(self, part: str, text: str) -> None:
-        """Take the part, one of a few words, and what is wrong with it."""
+        """Take the part, such as `value`, and what is wrong with it."""
         super().__init__(f"{part}: {text}")
         self.part = part
 
 
 class Validation:
-    """Validates what one collector or processor yields; used by one thread."""
+    """Validates the points of one collector or processor; used by one thread."""
 
     def __init__(
         self,
@@ -57,24 +57,25 @@ class Validation:
         declared: Callable[[], Collection[Metric] | None] = lambda: None,
     ) -> None:
         """
-        Take points of at most `level` or of `always`; tell malformed ones, which are left out, by `notices`.
+        Keep points of at most `level`, and of the metrics in `always`.
 
-        `declared` returns the metrics of the plugin, None where it cannot list them; it is asked once for each metric.
+        Malformed points are left out, and reported to `notices`. `declared` returns the metrics that the plugin
+        declares, or None if it cannot list them.
         """
         self._level, self._notices, self._always, self._declared = level, notices, always, declared
-        self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
-        self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
+        self._wanted: dict[int, bool] = {}  # by id(metric), since the hash of a metric is slow
+        self._metrics: list[Metric] = []  # keeps the metrics alive, so that no other object gets the same id
         self.problems: dict[str, str] = {}
-        """Faults of the points of this reading, an example for each part."""
+        """The faults in the points of this reading: an example for each part."""
         self.breaches: dict[str, str] = {}
-        """Faults of metrics whose points are taken all the same, an example for each kind."""
+        """The faults of metrics whose points are kept anyway: an example for each kind."""
 
     def take(self, yielded: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
-        """Add the valid points of the reading of `now` to `points`; raise PartlyCollected if there are too many."""
+        """Add the valid points of a reading at `now` to `points`; raise PartlyCollected if there are too many."""
         wanted, add, source = self._wanted.get, points.append, iter(yielded)
         small, large, latest = -LARGE, LARGE, LATEST
         for point in islice(source, MOST_POINTS):
-            if point.__class__ is Datapoint:  # the fast path; `type()` takes twice as long
+            if point.__class__ is Datapoint:  # the fast path; `type(point)` takes twice as long
                 metric, value, dims, at, start_time, start, summary, increase = point
                 is_wanted = wanted(id(metric))
                 if is_wanted is False:
@@ -103,7 +104,7 @@ class Validation:
             raise PartlyCollected([f"more than {MOST_POINTS} points in one reading; the rest is left out"])
 
     def wants_none(self) -> bool:
-        """Return whether the plugin lists metrics, and none of them is wanted."""
+        """Return whether the plugin declares metrics, and no sink wants one of them."""
         declared = self._declared() or ()
         return bool(declared) and all(
             metric.level > self._level and metric.name not in self._always for metric in declared
@@ -122,7 +123,7 @@ class Validation:
         self._notices.tell("breach", text, cause=kind)
 
     def _checked(self, point: Datapoint) -> Datapoint | None:
-        """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
+        """Return `point` with plain numbers and texts, or None if it is not wanted; raise Malformed."""
         if type(point) is not Datapoint:
             raise Malformed("point", f"expected a Datapoint, got {_kind(point)}")
         metric, value, dims, at, start_time, *rest = point
@@ -144,12 +145,12 @@ class Validation:
         _check_moment("at", at)
         if start_time is not None:
             _check_moment("start_time", start_time)
-        if any(part is not None for part in rest):  # an array may refuse to be compared
+        if any(part is not None for part in rest):  # not `any(rest)`: an array has no truth value
             raise Malformed("point", "start, summary and increase are set by the agent; leave them out")
         return Datapoint(metric, number, dims, at, start_time)
 
     def _wants(self, metric: Metric) -> bool:
-        """Return whether `metric` is of the level; raise Malformed if it is not a metric."""
+        """Return whether points of `metric` are kept; raise Malformed if it is not a sound metric."""
         if (is_wanted := self._wanted.get(id(metric))) is None:
             if type(metric) is not Metric:
                 raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
@@ -175,7 +176,7 @@ def _kind(thing: object) -> str:
 
 
 def _text(part: str, text: object) -> str:
-    """Return `text` as a plain str; raise Malformed for another type, or if UTF-8 cannot encode it."""
+    """Return `text` as a str; raise Malformed if it has another type, or UTF-8 cannot encode it."""
     if not isinstance(text, str):
         raise Malformed(part, f"expected str, got {_kind(text)}")
     plain = str.__str__(text)
@@ -185,7 +186,7 @@ def _text(part: str, text: object) -> str:
 
 
 def _number(value: object) -> float:
-    """Return a plain float; raise Malformed."""
+    """Return `value` as a float; raise Malformed if it is not a number."""
     if not hasattr(type(value), "__float__"):
         raise Malformed("value", f"expected a number, got {_kind(value)}")
     try:
@@ -202,7 +203,7 @@ def _check_moment(part: str, moment: object) -> None:
 
 
 class _Forks(threading.local):
-    """The number of children that this thread forked."""
+    """Counts the child processes that this thread has forked."""
 
     children = 0
 
@@ -216,9 +217,10 @@ os.register_at_fork(after_in_parent=_forks.count)
 
 class ForkGuard:
     """
-    Calls methods of a plugin; a child process that the plugin forked ends where it would return into the agent.
+    Calls methods of a plugin that may fork.
 
-    There it would be a second agent. A child that ends in the plugin, as multiprocessing's do, is not touched.
+    A child process that returns from the method would go on as a second agent, so it is ended there. A child that ends
+    inside the plugin, as multiprocessing's do, is left alone.
     """
 
     def __init__(self, logger: ThrottledLogger) -> None:
@@ -237,7 +239,7 @@ class ForkGuard:
                 self._reap()
 
     def survive(self, method: Callable[[], T], failure: str) -> T | None:
-        """Return what `method` returns; log an exception with what failed by it, and return None."""
+        """Return what `method` returns, or None after an exception, which is logged with `failure`."""
         try:
             return self.call(method)
         except BaseException as bug:  # a plugin's SystemExit, too
@@ -246,7 +248,7 @@ class ForkGuard:
             return None
 
     def _reap(self) -> None:
-        """Take the copies that have ended, but no other child, and log them."""
+        """Collect and log the copies of the agent that have ended; leave other children to the plugin."""
         try:
             while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and child.si_status == COPY:  # type: ignore[attr-defined,unused-ignore]
                 os.waitpid(child.si_pid, 0)
@@ -257,37 +259,37 @@ class ForkGuard:
 
 
 class PluginRunner:
-    """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
+    """Calls one collector or processor and keeps how the last call went; one thread writes that, others read it."""
 
     def __init__(self, plugin: Collector | Processor, kind: str, name: str, level: Level) -> None:
-        """Keep points of at most `level`, and points of the metrics that a verdict needs."""
+        """Keep points of at most `level`, and of the metrics that a verdict needs."""
         self.name = name
         self._logger = Notices(log, kind, f"{kind} {name}")
         self.counts = self._logger.counts
-        """Its events, by name."""
+        """Number of its notices, by name."""
         self.needs = needs = type(plugin).needs
         self.needs_devices = needs.devices is not None and level <= needs.devices
-        """True if there is nothing to read, or to derive from, where no collector finds a device."""
+        """True if the plugin has nothing to do while no collector finds a device."""
         is_open_ended = isinstance(plugin, Collector) and plugin.yields_others()
         always = frozenset(needs.always)
         self.validation = Validation(level, self._logger, always, lambda: None if is_open_ended else plugin.metrics)
         self._guard = ForkGuard(self._logger)
         self._survive = self._guard.survive
         self.ok: bool | None = None
-        """True if the last call succeeded in time; None before the first call, and without anything to read."""
+        """True if the last call succeeded in time; None before the first call, or if there is nothing to read."""
         self.trouble: str | None = None
         """The problem of the last call, or None."""
         self.earlier: str | None = None
         """The problem of the call before it, or None."""
         self.yielded = 0
-        """Points of the last call."""
+        """Number of points of the last call."""
         self.seconds = 0.0
         """Seconds that the last call took."""
         self.unavailable: str | None = None
-        """Why there is nothing to read or to derive from, or None."""
+        """Reason why there is nothing to read, or to derive from; or None."""
 
     def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
-        """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
+        """Return the points that `read` adds to a list, also if it raises an exception, which is logged and counted."""
         begun = time.monotonic()
         points: list[Datapoint] = []
         self.earlier, self.trouble = self.trouble, None
@@ -299,7 +301,7 @@ class PluginRunner:
             self.ok = False
             kind, text = type(bug).__name__, text_of(bug)
             self.trouble = f"{kind}: {text}"
-            is_bug = not isinstance(bug, OSError)  # which is a fault of the host
+            is_bug = not isinstance(bug, OSError)  # an OSError is a fault of the host
             self._logger.tell("failed", f"failed: {text}", cause=kind, traceback=is_bug)
         if problems:
             self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
@@ -308,7 +310,7 @@ class PluginRunner:
 
 
 def state_of(plugin: Processor | Sink) -> bytes | None:
-    """Return the state that a plugin wants to keep; raise TypeError unless it is bytes or None."""
+    """Return the state that a plugin wants to keep over a restart; raise TypeError unless it is bytes or None."""
     state: Any = plugin.saved()
     if state is not None and not isinstance(state, bytes):
         raise TypeError(f"expected bytes, got {type(state).__name__}")

@@ -1,4 +1,4 @@
-"""Notices a tick that hangs, and tells the service manager that ticks go on, from another thread."""
+"""A thread that logs a tick that hangs, and tells systemd while ticks go on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chipwatch.base.throttled import ThrottledLogger
 log = logging.getLogger(__name__)
 
 LONGEST: Final = 10.0
-"""Seconds after which a tick counts as hanging: it waits for nobody longer than FIRST_READING."""
+"""Seconds after which a tick hangs. A healthy tick takes little more than FIRST_READING."""
 PERIOD: Final = 5.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 class Progress:
@@ -26,37 +26,38 @@ class Progress:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """When the tick in progress began (monotonic seconds), or None between two ticks."""
+        """Start of the tick in progress (monotonic seconds), or None between two ticks."""
         self.what = ""
-        """The part of the agent that the tick is busy with."""
+        """The part of the agent that the tick is busy with, for people."""
 
 
 class Watchdog:
     """
-    Logs once which part holds a tick up for more than LONGEST seconds, and that ticks go on again.
+    Logs which part blocks a tick for more than LONGEST seconds, and when ticks go on again.
 
-    The clock's thread cannot do that itself. While a tick hangs the service manager gets no sign of life, so that it
-    starts the agent again (WatchdogSec of systemd): a file of the kernel that does not answer cannot be interrupted.
+    It is a thread, since the clock's thread cannot log while it is blocked. While a tick hangs, systemd gets no sign of
+    life, so it restarts the agent if the unit sets WatchdogSec. Nothing else helps: a blocked read of a kernel's file
+    cannot be interrupted.
     """
 
     def __init__(self, progress: Progress, alive: Callable[[], None] | None = None) -> None:
-        """`alive` is called at each look while no tick hangs; by default it tells systemd, if that asks for it."""
+        """Call `alive` at each check while no tick hangs; by default, it tells systemd, if systemd asks for it."""
         self._progress, self._alive = progress, alive or sign_of_life(os.environ)
         self._logger = ThrottledLogger(log, "tick")
         self._is_over = threading.Event()
         self._hangs = False
 
     def start(self) -> None:
-        """Start the thread; without one, nobody looks."""
+        """Start the thread; if the system cannot start it, there are no checks."""
         with suppress(RuntimeError):
             threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread; does not wait."""
+        """Request the end of the thread; do not wait for it."""
         self._is_over.set()
 
     def look(self) -> None:
-        """Log a tick that hangs, else give a sign of life."""
+        """Check once: log a tick that hangs, or give the sign of life."""
         since, what = self._progress.since, self._progress.what
         seconds = 0.0 if since is None else time.monotonic() - since
         if seconds > LONGEST:
@@ -75,7 +76,7 @@ class Watchdog:
 
 
 def sign_of_life(env: Mapping[str, str]) -> Callable[[], None]:
-    """Return what tells systemd that this process is alive; it does nothing where systemd does not ask for it."""
+    """Return a function that tells systemd that this process is alive; it does nothing unless systemd asks for it."""
     address = env.get("NOTIFY_SOCKET", "")
     ours = f"{os.getpid()}"
     if not (address and "WATCHDOG_USEC" in env and env.get("WATCHDOG_PID", ours) == ours):

@@ -1,4 +1,4 @@
-"""Turns the samples of each series into one datapoint a window."""
+"""Turns the samples of each series into one datapoint for each window."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric, Su
 from chipwatch.contract.sink import SLACK
 
 MOST_VALUES: Final = 150
-"""Distinct values of a summary; CloudWatch takes no more in one datum."""
+"""Most distinct values of a summary; CloudWatch takes no more in one datum."""
 MAX_RANK_ERROR: Final = 0.01
-"""Error of a percentile where values were merged, as a share of all samples."""
+"""Largest error of a percentile after values were merged, as a share of all samples."""
 FORGET: Final = 3600 * 10**9
-"""Nanoseconds after which a counter without readings is forgotten."""
+"""Nanoseconds without a reading after which a counter is forgotten."""
 MOST_GONE: Final = 50_000
-"""Counters without readings that are remembered for that long: about 30 MB."""
+"""Most counters without a reading that are remembered: about 30 MB."""
 
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
 ONCE: Final = (1,)
 _new: Final = tuple.__new__
-"""Makes a named tuple from a tuple in half the time of a call with its fields."""
+"""Makes a NamedTuple in half the time of a call with its fields."""
 
 
 def everything(_: Metric) -> bool:
@@ -36,7 +36,7 @@ def everything(_: Metric) -> bool:
 def summarise(samples: list[float]) -> Summary:
     """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
     ordered = sorted(samples)
-    seen = Counter(ordered)  # its keys ascend too
+    seen = Counter(ordered)  # its keys ascend, as a dict keeps their order
     values, sizes = [*seen], [*seen.values()]
     if len(seen) > MOST_VALUES:
         sizes = [sizes[0], *_merged(sizes[1:-1], len(samples) * MAX_RANK_ERROR), sizes[-1]]
@@ -47,9 +47,10 @@ def summarise(samples: list[float]) -> Summary:
 
 def _merged(sizes: list[int], most: float) -> list[int]:
     """
-    Merge neighbouring values into bins and return the bins' counts; `sizes` are the counts of the sorted values.
+    Merge neighbouring values into bins; return the number of samples in each bin.
 
-    At most `most` samples of a bin lie below its mean, and at most as many above it. `most` grows until the bins fit.
+    `sizes` are the numbers of samples at each value, in the order of the values. At most `most` samples of a bin lie
+    below its mean, and at most `most` above it. `most` grows until the bins are few enough.
     """
     bins: list[int] = []
     first = 0
@@ -67,7 +68,7 @@ def _mean(ordered: list[float]) -> float:
 
 
 def _sum(samples: list[float]) -> float:
-    """Return the sum, at most the largest float."""
+    """Return the sum; the largest float if the sum is larger."""
     try:
         return math.fsum(samples)
     except OverflowError:
@@ -76,7 +77,7 @@ def _sum(samples: list[float]) -> float:
 
 
 class _Gauge:
-    """The samples of a gauge in the open window: the first point, the values of the others, the time of the last."""
+    """The samples of a gauge in the open window: the first point, the values of the others, and the last time."""
 
     __slots__ = ("at", "first", "more", "start")
 
@@ -87,26 +88,26 @@ class _Gauge:
 
 
 class _Counter:
-    """The last reading of a counter, and its increase in the open window."""
+    """The last reading of a counter, and its increase in the open window so far."""
 
     __slots__ = ("began", "given", "holds_zero", "increase", "is_seen", "point", "start")
 
     def __init__(self, point: Datapoint, *, holds_zero: bool) -> None:
         self.point, self.holds_zero = point, holds_zero
         self.given = point.start_time
-        """The start time that the collector gave."""
+        """The start time that the collector set."""
         self.began: int | None = None
-        """The start time to use instead, after a fall that the collector did not report."""
+        """The start time to send instead, if the counter was reset and the collector did not notice."""
         self.start = point.at
         self.increase: float | None = None
         self.is_seen = False
 
 
 class Increases:
-    """The counters of one route: the last reading of each, and its increase in the open window."""
+    """The counters of one route: the last reading of each, and its increase in the open window so far."""
 
     def __init__(self, *, born: int, increases: bool, holds_zero: Callable[[Metric], bool]) -> None:
-        """Take what a Window takes."""
+        """Take the arguments of Window."""
         self._born, self._increases, self._holds_zero = born, increases, holds_zero
         self._known: dict[Series, _Counter] = {}
         self._ends = 0
@@ -118,11 +119,11 @@ class Increases:
         return len(self._known)
 
     def turn_back(self, at: int) -> None:
-        """Note that the clock was set back: what begins from `at` on begins while we watch."""
+        """Note that the clock was set back to `at`: a counter that starts from now on started while the agent ran."""
         self._born = min(self._born, at - 1)
 
     def end(self, last: int, earliest: int = 0) -> list[Datapoint]:
-        """Return one datapoint for each counter of the window, at `earliest` or later; forget old counters."""
+        """End the window; return a datapoint for each counter in it, stamped `earliest` (ns) or later."""
         done = []
         for state in self.seen:
             metric, value, dims, at, start_time, *_ = state.point
@@ -137,12 +138,12 @@ class Increases:
             if crowd - live > MOST_GONE:
                 horizon = sorted(state.point.at for state in self._known.values())[-live - MOST_GONE // 2]
             self._known = {k: s for k, s in self._known.items() if s.point.at > horizon}
-            if len(self._known) < crowd:  # a counter that returns did not start while we watched
+            if len(self._known) < crowd:  # a forgotten counter that returns is not new
                 self._born = max(self._born, horizon)
         return done
 
     def add(self, point: Datapoint, wants: Callable[[Metric], bool]) -> bool:
-        """Add the increase of a counter since its last reading; return whether it has two readings of this time."""
+        """Add the increase of a counter since its last reading; return True if the last reading has the same time."""
         key = (point.metric.name, point.dims)
         state = self._known.get(key)
         last = state.point if state else None
@@ -174,10 +175,10 @@ class Increases:
 
     def _rise_from_zero(self, state: _Counter, last: Datapoint | None, point: Datapoint) -> float | None:
         """
-        Return the increase of a counter that is new, fell or has another start time; None if it is not known.
+        Return the increase of a counter that is new, fell, or has another start time; None if it is not known.
 
-        A counter that started after the last reading counts from zero. So does one that fell without a newer start:
-        it started after the last reading, and gets such a start time. No start time is older than the one before.
+        A counter that started after the last reading has increased from 0. So has one that fell without a newer start
+        time; it gets a start time after the last reading. A start time older than the last one is replaced by that.
         """
         start_time, before = point.start_time or 0, (last.start_time or 0) if last is not None else 0
         state.began = None
@@ -197,9 +198,9 @@ class Window:
     """
     Aggregates the samples of one route, window after window.
 
-    Windows are aligned to the clock (60 s: a minute of the day), so that machines can be compared. A window ends with
-    the first samples of the next one, or with `close`. With `seconds` = 0 each call of `add` is a window: gauges are
-    unchanged, counters get their increase.
+    Windows are aligned to the clock (one of 60 s is a minute of the day), so that machines can be compared. A window
+    ends with the first samples of the next one, or with `close`. With `seconds` = 0, each call of `add` is a window:
+    gauges stay as they are, counters get their increase.
     """
 
     def __init__(
@@ -214,34 +215,34 @@ class Window:
         holds_zero: Callable[[Metric], bool] = lambda _: False,
     ) -> None:
         """
-        Take the length in seconds and the start of this agent (ns since the epoch).
+        Take the length of a window in seconds, and the start of this agent (ns since the epoch).
 
         With `increases`, a counter whose increase is unknown yields no datapoint. A window that would end less than
-        `spacing` seconds after the last one continues for another length; `ended` (ns) is when the last one before a
-        restart ended. The very first window ends after `first` seconds, if that is sooner.
+        `spacing` seconds after the last one goes on for another length; `ended` (ns) is the end of the last window
+        before a restart. The very first window ends after `first` seconds, if that is sooner.
 
-        Counters that `holds_zero` accepts yield no datapoint while they are 0; one that leaves 0 starts at its last
-        reading there, so that a receiver sees the first event whole.
+        A counter that `holds_zero` accepts yields no datapoint while it is 0. Once it rises, its start time is its last
+        reading at 0, so that a receiver sees the first event whole.
         """
         self._length = int(seconds * 1e9)
         self._slot: int | None = None
         self._last = born
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
-        self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
+        self._ended = None if ended is None else ended + self._slack  # the sink may have shifted the end so far
         self._first = math.inf if first is None else int(first * 1e9)
         self._early = math.inf
         self._gauges: dict[Series, _Gauge] = {}
         self._counters = Increases(born=born, increases=increases, holds_zero=holds_zero)
         self.repeated: Datapoint | None = None
-        """A point that was left out, since its series has another value of that time."""
+        """A point that was left out, since its series already has a value of the same time; or None."""
 
     def add(
         self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
     ) -> list[Datapoint]:
         """
-        Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window that ended.
+        Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of a window that ended.
 
-        `wants` is called once for each series that goes on.
+        `wants` is called only for a series that is new in the window.
         """
         done, is_each = self._turn(at), not self._length
         gauges, counters = self._gauges, self._counters
@@ -270,7 +271,7 @@ class Window:
         return done + counters.end(at) if is_each else done
 
     def _turn(self, at: int) -> list[Datapoint]:
-        """Begin the tick at `at` (ns); return the datapoints of the window that ends with it."""
+        """Begin the tick at `at` (ns); if a window ends with it, return the window's datapoints."""
         done: list[Datapoint] = []
         if at < self._last:
             self._counters.turn_back(at)
@@ -284,18 +285,18 @@ class Window:
         return done
 
     def first_seconds(self, interval: float) -> float:
-        """Return in about how many seconds the first window ends, with a tick every `interval` seconds."""
+        """Return the seconds until the first window ends, about; `interval` is the seconds between ticks."""
         length = min(self._length, self._first)
         return math.ceil(length / 1e9 / interval) * interval if interval else 0.0
 
     @property
     def is_short(self) -> bool:
-        """True while it is too soon after the last window to end this one."""
+        """True while the last window ended too recently to end this one."""
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
     def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
-        """Use samples only as the base of counters."""
+        """Take a first reading that is not sent: increases of counters begin at it."""
         ended = self._ended
         self.add(points, at, wants)
         self.close()
@@ -303,13 +304,13 @@ class Window:
 
     def close(self) -> list[Datapoint]:
         """
-        End the window; return one datapoint for each of its series.
+        End the window; return a datapoint for each of its series.
 
-        If it ends too soon, the datapoints get the first time that is `spacing` after the last window.
+        If it ends less than `spacing` after the last window, the datapoints are stamped with the end of that time.
         """
         done, earliest = [], 0
         if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:
-            earliest = self._ended + self._spacing - self._slack  # also for a late reading
+            earliest = self._ended + self._spacing - self._slack  # for the reading of a counter that came late, too
             if self.is_short:
                 earliest = self._last = self._ended + self._spacing
         gone, last = [], self._last
@@ -326,11 +327,11 @@ class Window:
                 total, mean = _new(Summary, (1, value, value, value, (value,), ONCE, value)), float(value)
             done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, gauge.start), total, None)))
             gauge.first, gauge.start = None, gauge.at
-        if len(gone) < len(self._gauges) or self._counters.seen:  # else nothing was read at all
+        if len(gone) < len(self._gauges) or self._counters.seen:  # if nothing was read at all, keep all gauges
             for key in gone:
                 del self._gauges[key]
         done += self._counters.end(self._last, earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
-            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves the end there
+            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink shifts the end to `due`
         return done

@@ -1,4 +1,4 @@
-"""Loads a recording whole, a column for each series: of docs/recording.md, or JSON lines as in docs/json.md."""
+"""Loads a recording (docs/recording.md), or JSON lines (docs/json.md), into memory: a column for each series."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.history.event import LATEST, Event
 
 FORMAT: Final = 1
-"""Version of both formats; a reader refuses a later one."""
+"""Version of both formats; a later one is refused."""
 MOST_SERIES: Final = 50_000
 MOST_POINTS: Final = 7_000_000
-"""Points of a file, at 16 bytes each, beside one for four bytes of it; see `_weight` for what else counts."""
+"""Most points of a file, besides one for each four bytes of it. A point takes 16 bytes of memory; for what else
+counts, see `_weight`."""
 LONGEST: Final = 4 << 20
-"""Bytes of a line."""
+"""Most bytes of a line."""
 MOST_OBJECTS: Final = 50_000
 MOST_NUMBERS: Final = 200_000
-"""Objects of a line, and its numbers or texts: what a reader makes of a line takes 40 MB at most."""
+"""Most objects of a line, and most numbers or texts: decoded, a line then takes 40 MB at most."""
 MOST_WORK: Final = 256 << 20
-"""Bytes of a file once it is unpacked, beside 96 for each byte of the file."""
+"""Most bytes of an unpacked file, besides RATIO for each byte of the file as it is."""
 RATIO: Final = 96
 PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
-"""Bytes that a line, an object and a number count as beside their own: reading them takes as long."""
+"""Bytes that a line, an object and a number count as, besides their own, for the time that reading them takes."""
 WASTE: Final = 16 << 20
-"""Bytes, counted so, of lines that cannot be read, after which the rest is not tried."""
+"""Bytes of unreadable lines, counted in the same way, after which the rest of the file is not tried."""
 CHECKSUM: Final = b',"crc":'
-"""Before the CRC-32 at the end of a line."""
+"""Text before the CRC-32 at the end of a line."""
 MALFORMED: Final = (ValueError, OverflowError, LookupError)
 ERRORS: Final = (OSError, EOFError, zlib.error)
 GZIP: Final = b"\x1f\x8b"
@@ -52,11 +53,11 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotARecording(CommandError):
-    """The file cannot be read, or holds no line of a recording."""
+    """The file cannot be read, or has no line of a recording."""
 
 
 class Series(msgspec.Struct, omit_defaults=True):
-    """A series, whose samples are in the rows that follow."""
+    """A line's description of a series; each row that follows has a value for it, in the same order."""
 
     name: str = ""
     kind: Kind = Kind.GAUGE
@@ -66,7 +67,7 @@ class Series(msgspec.Struct, omit_defaults=True):
 
 
 class Line(Series, omit_defaults=True):
-    """A header, an event, a list of series, a row, or a point of JSON lines; other keys are ignored."""
+    """Any line of a file: a header, an event, a list of series, a row, or a point of JSON lines."""
 
     chipwatch: int = 0
     version: str = ""
@@ -85,7 +86,7 @@ class Line(Series, omit_defaults=True):
 
 @dataclass(slots=True)
 class RecordedSeries:
-    """The samples of one series; a sample that is absent has no place."""
+    """The samples of one series, as columns: the n-th time, the n-th value."""
 
     metric: Metric
     dims: Dimensions
@@ -93,14 +94,14 @@ class RecordedSeries:
     """Nanoseconds since the epoch, ascending."""
     values: array[float] = field(default_factory=lambda: array("d"))
     starts: list[tuple[int, int]] = field(default_factory=list)
-    """For a counter: the place of the first sample since each start, and the start's time (ns)."""
+    """For a counter: the number of the first sample after each start, and the start time (ns since the epoch)."""
 
     def start(self, place: int) -> int | None:
-        """Return the start of a counter at the sample in `place`."""
+        """Return the start time of a counter at the sample with the number `place`."""
         return next((start for first, start in reversed(self.starts) if first <= place), None)
 
     def begin(self, start: int | None) -> bool:
-        """Note the start of the counter whose samples follow; return whether it is another one."""
+        """Note the start time of the counter for the samples that follow; return whether it is a new one."""
         if is_other := start is not None and (not self.starts or self.starts[-1][1] != start):
             self.starts.append((len(self.times), start))
         return is_other
@@ -108,7 +109,7 @@ class RecordedSeries:
 
 @dataclass(slots=True)
 class Recorded:
-    """The content of one file, or of all files of a run."""
+    """The content of one recording, or of all files of a run."""
 
     path: Path
     started: int = 0
@@ -117,18 +118,18 @@ class Recorded:
     interval: float | None = None
     """Seconds between two ticks."""
     host: dict[str, str] = field(default_factory=dict)
-    """The dimensions of the machine, and `version`, the agent's."""
+    """The machine's dimensions; `version` is the agent's."""
     columns: list[RecordedSeries] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     broken: int = 0
-    """Lines that could not be read."""
+    """Number of lines that could not be read."""
 
     def times(self) -> list[int]:
         """Return the times of all ticks (ns since the epoch), ascending."""
         return sorted({at for column in self.columns for at in column.times})
 
     def ticks(self, start: int = 0) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
-        """Yield the times from the number `start` on with the series that have a sample then, and its place in each."""
+        """Yield each time, from tick number `start` on, and the series that have a sample then, with its number."""
         times = self.times()[start:]
         places = [bisect_left(column.times, min(times, default=0)) for column in self.columns]
         for at in times:
@@ -143,9 +144,9 @@ class Recorded:
 
 def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
     """
-    Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording.
+    Return the content of a recording and of its tail, as far as it can be read; raise NotARecording.
 
-    `more`: the later files of the same run. Each file may have `most_points`; see MOST_POINTS.
+    `more` are the later files of the same run. `most_points` limits the points of each file; None: see MOST_POINTS.
     """
     reader = _Reader(path, most_points)
     try:
@@ -157,7 +158,7 @@ def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
 
 
 def load_run(*paths: Path) -> Recorded:
-    """Return what the files of one run hold, with the numbered ones beside them; raise NotARecording."""
+    """Return the content of all files of one run, also of numbered ones beside `paths`; raise NotARecording."""
     first, *others = runs_of(paths)
     if others:
         raise NotARecording(f"{first[0]}, {others[0][0]}: these are recordings of different runs; name one")
@@ -165,13 +166,13 @@ def load_run(*paths: Path) -> Recorded:
 
 
 def header_of(path: Path) -> Line | None:
-    """Return the first line of a recording, None of JSON lines; raise NotARecording."""
+    """Return the first line of a recording, or None for JSON lines; raise NotARecording."""
     first = next(_lines(path, Recorded(path)), None)
     return first if first and first.chipwatch else None
 
 
 def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return the files by run, in order, with the numbered ones beside them; raise NotARecording."""
+    """Return the files of each run, in order, also numbered ones beside `paths`; raise NotARecording."""
     runs: dict[object, set[Path]] = {}
     for path in paths:
         run, files = _run_of(path), {path}
@@ -185,39 +186,39 @@ def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
 def _is_of(run: object, path: Path) -> bool:
     try:
         return _run_of(path) == run
-    except NotARecording:  # a file that nobody named
+    except NotARecording:  # the user did not name this file, so it may be anything
         return False
 
 
 def _run_of(path: Path) -> object:
-    """Return what all files of a run have in their headers and no others do."""
+    """Return a key that all files of a run share, and no other file has."""
     header = header_of(path)
     return (header.started, *sorted(header.host.items())) if header and header.started else path
 
 
 def _first_time(path: Path) -> tuple[float, str]:
-    """Return the time of the first sample; of a file that has only a tail so far, infinity."""
+    """Return the time of the first sample, infinity if there is none yet; and the name, as a tie-breaker."""
     times = (line.at for line in _lines(path, Recorded(path)))
     return next(filter(None, times), math.inf), path.name
 
 
 def tail_of(path: Path) -> Path:
-    """Return the file beside a recording that has the newest ticks while it is written."""
+    """Return the path of a recording's tail: the file beside it that has the newest ticks while it is written."""
     return path.with_name(f"{path.name}.tail")
 
 
 class _Reader:
-    """Collects lines into columns."""
+    """Sorts lines into columns."""
 
     def __init__(self, path: Path, most_points: int | None) -> None:
         self.recorded = Recorded(path)
         self._given, self._most_points = most_points, 0
         self._left = 0
-        """Points that the file that is read may still count as."""
+        """Number of points that the file may still have before it is refused."""
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
         self._events: dict[tuple[int, str, str], Event] = {}
         self._slots: list[tuple[RecordedSeries, int | None]] = []
-        """The series of rows since the last header, and the start of each."""
+        """The series of each value of a row, since the last header, with its start time."""
 
     def read(self, path: Path) -> None:
         """Add the lines of a file and of its tail; raise NotARecording."""
@@ -231,7 +232,7 @@ class _Reader:
                     self.take(line)
 
     def take(self, line: Line) -> None:
-        """Add a line; a part that does not fit together counts as broken."""
+        """Add a line; if its parts do not fit together, it counts as broken."""
         recorded = self.recorded
         self._spend(1)
         if (version := line.chipwatch or line.format) > FORMAT:
@@ -259,7 +260,7 @@ class _Reader:
             recorded.broken += 1
 
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
-        """Add the samples of one tick; what the file has already is left out. Raise ValueError or OverflowError."""
+        """Add the samples of a tick, except ones that are there already; raise ValueError or OverflowError."""
         self._spend(len(row))
         if len(row) > len(self._slots) or not 0 < at <= LATEST:
             raise ValueError("the parts do not fit together")
@@ -291,7 +292,7 @@ class _Reader:
             raise NotARecording(f"{self.recorded.path}: more than {self._most_points:,} points; it is not read")
 
     def whole(self) -> Recorded:
-        """Return what was read; raise NotARecording if there is no sample."""
+        """Return all that was read; raise NotARecording if there is no sample."""
         recorded = self.recorded
         recorded.events = [*self._events.values()]
         recorded.columns = [column for column in self._columns.values() if column.times]
@@ -308,11 +309,11 @@ class _Reader:
 
 
 SLOT, SERIES = 8, 50
-"""Points that an entry of a list and a series itself count as, without their texts."""
+"""Number of points that an entry of a list, and a series, count as, without their texts."""
 
 
 def _weight(dims: Mapping[str, str], *words: str) -> int:
-    """Return the points that take as much memory as a series or an event with these texts."""
+    """Return the number of points that take as much memory as a series or an event with these texts."""
     pairs = sum(SLOT + (len(key) + len(value)) // 4 for key, value in dims.items())
     return SERIES + pairs + sum(map(len, words)) // 4
 
@@ -328,30 +329,30 @@ def _ns(text: str) -> int:
 
 
 def unzipped(file: BufferedReader) -> BufferedIOBase:
-    """Return a file whose lines are the content of `file`, which may be compressed by gzip."""
+    """Return `file`, or a file that unpacks it if it is compressed by gzip."""
     return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
 
 
 def checked(line: bytes) -> bytes:
-    """Return an object of JSON as a line that ends with its checksum."""
+    """Return a JSON object as a line that ends with its checksum."""
     return b"%b%b%d}\n" % (line[:-1], CHECKSUM, zlib.crc32(line))
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line ends with its checksum."""
+    """Return whether a line ends with the right checksum, and so is complete."""
     text, _, number = line.rpartition(CHECKSUM)
     return number.strip() == b"%d}" % zlib.crc32(text + b"}")
 
 
 def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
-    """Yield the lines of a file; count what cannot be read as broken. Raise NotARecording."""
+    """Yield the lines of a file, and count the ones that cannot be read; raise NotARecording if there is none."""
     decoder, wasted, is_read, are_checked = msgspec.json.Decoder(Line), 0, False, False
     try:
         with path.open("rb") as raw:
             left = MOST_WORK + RATIO * os.fstat(raw.fileno()).st_size
             file = unzipped(raw)
             while wasted <= WASTE and (text := file.readline(LONGEST)):
-                are_checked |= CHECKSUM in text  # from there on each line has one
+                are_checked |= CHECKSUM in text  # after the first checksum, each line must have one
                 objects, numbers = text.count(b"{"), text.count(b",")
                 work = len(text) + PER_LINE + PER_OBJECT * objects + PER_NUMBER * numbers
                 left -= work
@@ -369,4 +370,4 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     except ERRORS as problem:
         if not is_read:
             raise NotARecording(f"{path}: {os_text(problem)}") from problem
-        recorded.broken += 1  # the program that wrote it was killed, or the disk is bad
+        recorded.broken += 1  # a gzip member was cut off, or the disk is bad

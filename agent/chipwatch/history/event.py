@@ -1,4 +1,4 @@
-"""Events: the content of a recording beside samples."""
+"""The events in a recording: moments at which something happened, such as an incident."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import msgspec
 
 LATEST: Final = 2**63 - 1
 Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
-"""Nanoseconds since the epoch, until the year 2262."""
+"""Nanoseconds since the epoch; the last one is in the year 2262."""
 
 
 WHY: Final = "why"
-"""Cause of an event that says why a job is slow; it begins no incident."""
+"""Cause of an event that says why a job is slow; such an event starts no incident."""
 
 
 class Event(msgspec.Struct):
-    """An event at a moment (ns since the epoch): a cause in a word, a sentence, dimensions such as the job."""
+    """Something that happened `at` a moment: its cause in a word, a sentence, and dimensions such as the job."""
 
     at: Moment
     cause: str

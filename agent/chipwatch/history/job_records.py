@@ -1,4 +1,4 @@
-"""The record that each job leaves at its end: a line of JSON in the state folder, for `chipwatch jobs --since`."""
+"""The file of ended jobs for `chipwatch jobs --since`: one line of JSON for each job, in the state folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chipwatch.base.system import SAFE
 from chipwatch.host.state_file import read_state
 
 MOST_BYTES: Final = 10 << 20
-"""Bytes of a file: a full one takes the place of the earlier one, so that both have 20 MiB at most."""
+"""Bytes after which a file is renamed and a new one begun. Only one renamed file is kept: 20 MiB together."""
 Seconds = dict[str, float]
 
 
@@ -29,13 +29,13 @@ class JobRecord(msgspec.Struct):
     partition: str = ""
     since: float = 0.0
     until: float = 0.0
-    """When it last held a device."""
+    """Last moment at which it held a device (seconds since the epoch)."""
     end_unseen: float = 0.0
-    """Longest time for which it may have held one after that: the agent did not run at its end."""
+    """Seconds for which it may have held one after `until`, since the agent did not run when it ended."""
     seconds: Seconds = {}
-    """Time of its devices by state."""
+    """Seconds that its devices were in each state."""
     idle: Seconds = {}
-    """The part of it without a kernel, by cause."""
+    """Seconds in which no kernel ran on its devices, by cause; a part of `seconds`."""
     memory_max: float = 0.0
     energy: float = 0.0
     cost: float | None = None
@@ -45,7 +45,11 @@ class JobRecord(msgspec.Struct):
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append records; raise OSError. What was cut off by a full disk or a lost power spoils no line but its own."""
+    """
+    Append records; raise OSError.
+
+    A line that a full disk or a power cut left incomplete is ended first, so that it spoils no other line.
+    """
     data = b"".join(msgspec.json.encode(_short(row)) + b"\n" for row in rows)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE
     with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
@@ -58,12 +62,12 @@ def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def records_of(folder: Path, name: str = "jobs") -> Path:
-    """Return the file with the records of a processor."""
+    """Return the file in which a processor keeps records."""
     return folder / f"ended-{name}.jsonl"
 
 
 def earlier(path: Path) -> Path:
-    """Return the file before this one."""
+    """Return the name that a full file gets."""
     return path.with_name(f"{path.name}.1")
 
 
@@ -81,11 +85,11 @@ def read(path: Path, since: float) -> list[JobRecord]:
 def _records(data: bytes) -> Iterator[JobRecord]:
     decoder = msgspec.json.Decoder(JobRecord)
     for line in data.splitlines():
-        with suppress(ValueError, RecursionError):  # a line that was cut off, or has a byte that is wrong
+        with suppress(ValueError, RecursionError):  # an incomplete or corrupt line
             yield decoder.decode(line)
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record without what is empty, in milliseconds."""
+    """Return a record without empty values, and with numbers rounded to a thousandth."""
     rounded = {key: _short(value) if isinstance(value, Mapping) else value for key, value in row.items()}
     return {key: round(value, 3) if isinstance(value, float) else value for key, value in rounded.items() if value}

@@ -1,4 +1,4 @@
-"""Writes ticks to a file, each as a row that can be read as soon as it is written."""
+"""Writes ticks to a file of JSON lines, each as one row; it can be read at any time, also after a kill."""
 
 from __future__ import annotations
 
@@ -19,56 +19,61 @@ from chipwatch.history.columns import LONGEST, SLOT, checked
 
 MOST_SERIES: Final = 20_000
 MOST_TABLE: Final = 4 << 20
-"""Series of one journal, and bytes of their names and dimensions; further ones are left out of it."""
+"""Most series of one journal, and most bytes of their names and dimensions; further series are left out."""
 TOGETHER: Final = 100
-"""Series of one line."""
+"""Most series that one line describes."""
 MINUTE: Final = 60 * 10**9
 FEWEST: Final = 10
-"""Nanoseconds and rows after which a journal is ended and compressed: a kill leaves no more than that as it is."""
+"""A journal is ended and compressed after a MINUTE (in ns) if it has FEWEST rows."""
 SYNC: Final = 1.5
-"""Seconds between two writes to the disk itself, at ticks; each costs as much CPU as all the rest of two ticks."""
+"""Seconds between two syncs of the file to the disk; one costs as much CPU as the rest of two ticks."""
 STEP: Final = 10 * 10**9
-"""Nanoseconds by which a clock may be set back in one file; readers leave out ticks of times that they have."""
+"""Nanoseconds by which the clock may be set back without a new file; readers skip ticks of times that they have."""
 MOST_ORDERS: Final = 8
 Order = tuple[tuple[Metric, ...], tuple[Dimensions, ...], tuple[int | None, ...]]
 encode: Final = msgspec.json.Encoder().encode
 Header = Callable[[], Mapping[str, Any]]
-"""Returns the first line of a recording."""
+"""Function that returns the first line of a recording, as values of JSON."""
 
 
 class Journal:
-    """A file of JSON lines, not compressed: a header, series as they come, and rows. Used by one thread."""
+    """
+    A file of JSON lines, not compressed; used by one thread.
+
+    The first line is a header. A row has the values of one tick, and a line before it describes each new series: its
+    place in all later rows.
+    """
 
     def __init__(self, path: Path, header: Header, sync: float = SYNC) -> None:
-        """Make the file, readable by its owner only, to be written to the disk every `sync` s; raise OSError."""
+        """Make the file, which only its owner can read; sync it to the disk every `sync` seconds. Raise OSError."""
         self.path, self._sync = path, sync
         self.size = self.rows = self.table = self.points = 0
-        """Bytes, rows, bytes of series, and points as a reader counts them, so far."""
+        """Bytes and rows so far; bytes that describe series; and points, counted as a reader's limit counts them."""
         self.first = self.last = 0
-        """Times of the first and the last tick (ns since the epoch)."""
+        """Times of the first and the last tick (ns since the epoch), 0 before it."""
         self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o600)
         self._places: dict[tuple[str, Dimensions], int] = {}
         self._starts: list[int | None] = []
         self.is_short = False
-        """True once there was no place for a series."""
+        """True once a series was left out, since the journal had no place for it."""
         self._present = 0
-        """Series of the last tick that have a place."""
+        """Number of series in the last tick that have a place."""
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
-        """The orders in which points came of late, and the place of each point: a tick costs no look-up of a series."""
+        """The last orders in which points came, with the place of each point, so that most ticks look up no series."""
         self._synced = 0.0
         self.write(encode(header()))
 
     @property
     def is_full(self) -> bool:
-        """True if other series might have no place, and a fifth of those that have one have ended."""
+        """True if a new journal is better: places are short, and at least a fifth of the series in it have ended."""
         return len(self._starts) + self._present > MOST_SERIES and 5 * self._present <= 4 * len(self._starts)
 
     def is_old(self, at: int, most: int) -> bool:
-        """Return whether a row of the time `at` needs another journal; `most`: nanoseconds of one."""
+        """Return whether the journal covers its longest time, `most` ns, at the time `at`."""
         return self.rows >= FEWEST and at >= self.first + most
 
     def series(self) -> array[int]:
-        """Return the hashes of all series."""
+        """Return the hash of each series, to count different series cheaply."""
         return array("q", map(hash, self._places))
 
     def add(self, points: Sequence[Datapoint], at: int) -> None:
@@ -82,7 +87,7 @@ class Journal:
             self._orders.appendleft((order, places))
             self._present = len({*places} - {-1})
         for moment in {at} if moments.count(at) == len(points) else sorted({*moments}):
-            row: list[float | None] = [None] * (len(self._starts) + 1)  # the last one takes what has no place
+            row: list[float | None] = [None] * (len(self._starts) + 1)  # the last value is for points without a place
             for place, value, own in zip(places, values, moments, strict=True):
                 if own == moment:
                     row[place] = +value  # a bool becomes a number
@@ -95,7 +100,7 @@ class Journal:
     def _learn(
         self, metrics: Iterable[Metric], all_dims: Iterable[Dimensions], starts: Iterable[int | None]
     ) -> Iterator[bytes]:
-        """Give each new series, and each counter with another start, a place while there is one; yield their lines."""
+        """Give each new series, and each counter with a new start time, a place if there is room; yield their lines."""
         new = list[bytes]()
         for metric, dims, start in zip(metrics, all_dims, starts, strict=True):
             key = metric.name, dims
@@ -121,7 +126,7 @@ class Journal:
             yield b'{"series":[%b]}' % b",".join(new[n : n + TOGETHER])
 
     def write(self, *lines: bytes) -> None:
-        """Write objects as lines with their checksums, to the disk itself every `sync` seconds; raise OSError."""
+        """Write JSON objects as lines with checksums, and sync the file to the disk when it is time; raise OSError."""
         data = b"".join(map(checked, lines))
         write_whole(self._file, data)
         self.size += len(data)
@@ -130,18 +135,18 @@ class Journal:
             getattr(os, "fdatasync", os.fsync)(self._file)
 
     def close(self) -> None:
-        """End the file; raise OSError. Safe to call twice."""
+        """Close the file; raise OSError. Safe to call twice."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open an empty file to write, readable by its owner only; raise OSError."""
+    """Open an empty file for writing, which only its owner can read; raise OSError."""
     return open(path, "wb", opener=lambda name, flags: os.open(name, flags | SAFE, 0o600))
 
 
 def write_whole(file: int, data: bytes) -> None:
-    """Write to a file; raise OSError, also where the disk takes only a part."""
+    """Write all of `data` to a file descriptor; raise OSError, also if the disk takes only a part."""
     if os.write(file, data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Writes a whole run to a file: compressed journals, and beside it the journal of the newest ticks."""
+"""Records a whole run in a file of compressed journals; the newest ticks are in a journal beside it, the tail."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from chipwatch.history.event import Event
 from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode, write_whole
 
 MOST_VALUES: Final = 500_000
-"""Points of a journal, which is in memory while it is compressed."""
+"""Most points of a journal, since it is in memory while it is compressed."""
 MOST_POINTS: Final = 3_000_000
-"""Points of a file, counted as a reader does; then it gets a number, and a new one begins: so each can be loaded."""
+"""Most points of a file, so that a reader can load it. A full file gets a number, and a new one begins."""
 NEW: Final = 160
-"""Points that a series counts as, with its texts."""
+"""Number of points that a series counts as, for its name and dimensions."""
 LARGE: Final = 1000.0
-"""Value from which a thousandth is finer than six significant digits."""
+"""Gauges from this value on are rounded to a thousandth, smaller ones to six digits."""
 
 
 class RecordFile:
-    """A recording that grows; used by one thread."""
+    """The recording of a run that goes on; used by one thread."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Make the file; one that is there gets a number if it is a recording. Raise NotARecording or OSError."""
+        """Make the file, and rename a recording that is there; raise NotARecording for another file, or OSError."""
         self.path, self._header = path, header
         self._journal: Journal | None = None
         self._points = self._last = 0
-        """Points of the file, and the time of the last tick (ns since the epoch)."""
+        """Number of points in the file, and the time of the last tick (ns since the epoch)."""
         self.is_short = False
-        """True once a series had no place."""
+        """True once a series was left out, since a journal had no place for it."""
         self._series = set[int]()
-        """Hashes of the series of the file."""
+        """The hashes of the series in the file."""
         if path.exists() and (not path.is_file() or (path.stat().st_size and header_of(path) is None)):
             raise NotARecording(f"{path}: this file has another form; name another one")
         self._begin()
 
     def add(self, points: Sequence[Datapoint], at: int) -> None:
-        """Write a tick, its gauges rounded; raise OSError or NotARecording."""
+        """Write the points of a tick at `at` (ns), with rounded gauges; raise OSError or NotARecording."""
         if not points:
             return
         journal = self._journal
-        if at < self._last - STEP:  # the clock was set back, and a reader takes times that ascend
+        if at < self._last - STEP:  # the clock was set back, and times in a file must ascend
             self.close()
             self._begin()
         elif journal and (journal.is_old(at, MINUTE) or journal.is_full or journal.points >= MOST_VALUES):
@@ -86,7 +86,7 @@ class RecordFile:
         journal.unlink()
 
     def _append(self, lines: bytes) -> None:
-        """Add a member with these lines; take it back, or a new file, where the disk is full."""
+        """Add lines to the file as a gzip member; if the disk is full, leave the file as it was, and raise OSError."""
         with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             try:
@@ -99,7 +99,7 @@ class RecordFile:
                 raise
 
     def _begin(self) -> None:
-        """Begin a new file; give the one that is there, with what a killed agent left beside it, the next number."""
+        """Begin a new file. One that is there takes in the tail that a killed agent left, and gets the next number."""
         if (tail := tail_of(self.path)).exists():
             self._take_in(tail)
         if self.path.exists():
@@ -113,7 +113,7 @@ class RecordFile:
 
 
 def _rounded(gauge: Datapoint) -> Datapoint:
-    """Return a gauge to six significant digits, or to a thousandth where that is finer; a whole number as it is."""
+    """Return a gauge rounded to six significant digits, or to a thousandth if that is finer; a whole number stays."""
     value = gauge.value
     if value == int(value):
         return gauge

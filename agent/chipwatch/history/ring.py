@@ -1,4 +1,4 @@
-"""Keeps the last minutes of a run in a few journals, and seals them into the file of an incident."""
+"""Keeps the last minutes of a run in a few journals; at an incident, copies them into one file, which stays."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from chipwatch.history.event import WHY, Event, Moment
 from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode, open_private
 
 SYNC: Final = 10.0
-"""Seconds between two writes to the disk itself: what a power cut costs; a kill costs none of them."""
+"""Seconds between two syncs to the disk: a power cut costs that time, a kill nothing."""
 MOST_BYTES: Final = 8 << 20
 MOST_POINTS: Final = 4_000_000
-"""Bytes and points of all journals of a ring, so that an incident can be loaded."""
+"""Most bytes and points of all journals of a ring, so that an incident can be loaded."""
 PARTS: Final = 5
-"""Journals, at least, that hold the time to keep; one more is being written."""
+"""Least number of journals for the time to keep; one more is being written."""
 RINGS: Final = 4
-"""Rings in one state folder, one for each agent that uses it at the same time."""
+"""Most rings in one state folder: each agent that uses the folder at the same time has one."""
 INCIDENTS: Final = "incidents"
 MOST_INCIDENTS: Final = 20
 MOST_INCIDENT_BYTES: Final = 200 << 20
 ENDING: Final = ".chipwatch"
 MOMENT: Final = len("20261123T104102Z")
 KILLED: Final = "killed"
-"""Cause of an incident whose agent was killed, or whose machine went down."""
+"""Cause of the incident that the agent was killed, or its machine went down."""
 
 
 class _Ended(NamedTuple):
-    """A journal that is compressed; its table is gone."""
+    """A journal that has ended and is compressed."""
 
     path: Path
     last: int
@@ -52,10 +52,10 @@ class _Ended(NamedTuple):
 
 
 class Ring:
-    """Journals of the last `keep` seconds in a folder that this agent has for itself. Used by one thread."""
+    """The journals of the last `keep` seconds, in a folder that only this agent uses; for one thread."""
 
     def __init__(self, state: Path, keep: float, header: Header) -> None:
-        """Lock a folder below the state folder, and seal what killed agents left in it and beside it; raise OSError."""
+        """Lock a folder below `state`, and make incidents of the journals that killed agents left; raise OSError."""
         self._keep, self._header = int(keep * 1e9), header
         self.incidents = state / INCIDENTS
         (self._folder, self._lock), *others = _unlocked(state)
@@ -63,9 +63,9 @@ class Ring:
         self._journal: Journal | None = None
         self._number = 0
         self.is_short = False
-        """True once a journal had no place for a series."""
+        """True once a series was left out, since a journal had no place for it."""
         self.left: Path | None = None
-        """The incident of a killed agent, if there is one."""
+        """The file of a killed agent's incident, or None."""
         try:
             for folder in (self._folder, *(folder for folder, _ in others)):
                 self._take_over(folder)
@@ -78,9 +78,10 @@ class Ring:
 
     def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
         """
-        Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError.
+        Write the points of a tick at `at` (ns), and delete journals that are too old; raise OSError.
 
-        What is of a later time than `at` is deleted: the clock was set back, and a reader takes times that ascend.
+        While an incident `is_open`, its journals are not too old. Journals of a later time than `at` are deleted, too:
+        the clock was set back, and times in a file must ascend.
         """
         journal = self._journal
         if journal and (
@@ -114,7 +115,7 @@ class Ring:
             self._journal.write(encode({"event": event}))
 
     def seal(self, event: Event, at: int) -> Path:
-        """Return a new file with all that the ring holds up to the tick `at`; raise OSError."""
+        """Write all ticks of the ring to the file of the incident `event`, and return it; raise OSError."""
         newest = [self._journal.path] if self._journal else []
         path = self._seal(event, [*(full.path for full in self._full), *newest])
         if self._journal:
@@ -122,7 +123,7 @@ class Ring:
         return path
 
     def close(self) -> None:
-        """Delete the journals and unlock the folder: the run has ended well, or its incident is sealed."""
+        """Delete the journals and unlock the folder; called when the run ends well or its incident is sealed."""
         with contextlib.suppress(OSError):
             if self._journal:
                 self._journal.close()
@@ -131,7 +132,12 @@ class Ring:
         self._lock.close()
 
     def _take_over(self, folder: Path) -> None:
-        """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
+        """
+        Make an incident of the journals that a killed agent left in `folder`, and delete them.
+
+        The incident is the first event that was not sealed, else the kill itself, unless a kill was sealed a short time
+        ago.
+        """
         left, lines = _journals(folder), list[_Known]()
         for line in (line for path in left for line in lines_of(path)):
             with contextlib.suppress(ValueError, RecursionError):
@@ -146,7 +152,7 @@ class Ring:
             path.unlink()
 
     def has(self, cause: str, at: int) -> bool:
-        """Return whether there is a file of a cause, also of an earlier run, within the time to keep from `at`."""
+        """Return whether an incident of this cause was sealed at most the time to keep before or after `at` (ns)."""
         first, last = (_name(at + time, cause) for time in (-self._keep, self._keep))
         names = (path.stem for path in incidents(self.incidents))
         return any(first < name < last and name.endswith(first[MOMENT:]) for name in names)
@@ -154,7 +160,7 @@ class Ring:
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
         path = self.incidents / f"{_name(event.at, event.cause)}{ENDING}"
-        with open_private(self._folder / "new") as raw:  # other agents may seal the same incident at this moment
+        with open_private(self._folder / "new") as raw:  # not there: another agent may seal the same incident
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.writelines(map(checked, (encode(self._header()), encode({"event": event}))))
                 for journal in journals:
@@ -171,7 +177,7 @@ class Ring:
 
 
 def _pack(path: Path) -> int:
-    """Compress an ended journal, in a tenth of what it takes tick by tick; return its bytes, raise OSError."""
+    """Compress an ended journal; return its bytes, raise OSError. It takes a tenth of the time of writing it."""
     new = path.with_name(f"{path.name}.new")
     with open_private(new) as file:
         size = file.write(gzip.compress(path.read_bytes(), 1))
@@ -189,20 +195,20 @@ _DECODER: Final = msgspec.json.Decoder(_Known)
 
 
 def _name(at: int, cause: str) -> str:
-    """Return the name of an incident's file, which begins with its time."""
+    """Return the name of an incident's file, without its ending; it begins with the time of the incident."""
     moment = datetime.fromtimestamp(max(0, at) // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{moment}-{re.sub('[^a-z0-9]+', '-', cause.lower())[:40]}"
 
 
 def incidents(folder: Path) -> list[Path]:
-    """Return the files of incidents in a folder, the newest first; nothing if it cannot be read."""
+    """Return the files of incidents in a folder, the newest first; none if it cannot be read."""
     with contextlib.suppress(OSError):
         return sorted((path for path in folder.iterdir() if path.suffix == ENDING), reverse=True)
     return []
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file, compressed or not; it may be cut anywhere."""
+    """Yield the complete lines of a file, compressed or not, as far as it can be read."""
     with contextlib.suppress(*ERRORS), path.open("rb") as raw:
         file = unzipped(raw)
         while (line := file.readline(LONGEST)).endswith(b"\n"):
@@ -214,7 +220,7 @@ def _journals(folder: Path) -> list[Path]:
 
 
 def _unlocked(state: Path) -> list[tuple[Path, FileIO]]:
-    """Return the folders that no other agent has, at least one, and the lock of each; raise OSError."""
+    """Lock the folders that no other agent uses; return at least one, each with its lock, or raise OSError."""
     free: list[tuple[Path, FileIO]] = []
     for number in range(RINGS):
         folder = state / f"recorder{f'-{number}' if number else ''}"

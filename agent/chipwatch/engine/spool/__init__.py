@@ -1,5 +1,5 @@
 """
-The points that each sink has not yet taken, in memory and on disk, and the ledger of all points.
+The spool: a queue on disk, or in memory, of the points that a sink has not yet taken, and the counts of all points.
 
-A spool knows points, dimensions and destinations as texts. It knows no sink, window or configuration.
+It knows points, dimensions, and destinations as texts. It knows no sink, window or configuration.
 """

@@ -1,4 +1,4 @@
-"""Chunks, ledger and file of a spool: what the file does not take is kept for later, and a corrupt one is set aside."""
+"""The parts of a spool: its ledger, its chunks, its destination, and its file, which may fail at any time."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEWEST: Final = "newest"
-"""Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""
+"""Name of the memo with the time of the newest point that the file ever took (ns since the epoch, 8 bytes)."""
 STATE: Final = "sink"
-"""Memo of what the sink must know after a restart; the destination follows if it is known."""
+"""Name of the memo with the sink's state, or the start of the name: the destination follows if it is known."""
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
 
 
 @dataclass(slots=True)
 class Ledger:
     """
-    Counts of points; collected = sent + rejected + dropped + spooled.
+    The counts of a spool's points; collected = sent + rejected + dropped + spooled.
 
     The counts of a spool on disk begin when its file is made, and go on after restarts and kills.
     """
@@ -45,19 +45,19 @@ class Ledger:
     dropped: Counter[str] = field(default_factory=Counter)
     spooled: int = 0
     elsewhere: int = 0
-    """Points of `spooled` for other destinations: they stay in the file until one of these is set again."""
+    """The part of `spooled` for other destinations. These points stay in the file until theirs is set again."""
 
     @property
     def due(self) -> int:
-        """Return how many points wait for this destination."""
+        """Return how many points wait for the destination that is set."""
         return self.spooled - self.elsewhere
 
     def balance(self) -> int:
-        """Return the number of points that are not accounted for: 0 unless there is a bug."""
+        """Return how many points are missing in the equation: 0 unless there is a bug."""
         return self.collected - self.sent - self.rejected.total() - self.dropped.total() - self.spooled
 
     def add(self, change: Mapping[str, int]) -> None:
-        """Add points by entry: `collected`, `sent`, `rejected:reason`, `dropped:reason`."""
+        """Add numbers of points; the keys are `collected`, `sent`, `rejected:REASON` and `dropped:REASON`."""
         for entry, points in change.items():
             kind, _, reason = entry.partition(":")
             if kind == "collected":
@@ -68,7 +68,7 @@ class Ledger:
                 (self.rejected if kind == "rejected" else self.dropped)[reason] += points
 
     def ended(self) -> dict[str, int]:
-        """Return the points that have ended, by entry."""
+        """Return how many points have ended, with keys as in `add`."""
         entries = {"collected": self.collected - self.spooled, "sent": self.sent}
         entries |= {f"rejected:{reason}": n for reason, n in list(self.rejected.items())}
         entries |= {f"dropped:{reason}": n for reason, n in list(self.dropped.items())}
@@ -85,7 +85,7 @@ class Ledger:
         }
 
     def __str__(self) -> str:
-        """Return the equation with its numbers."""
+        """Return the equation of the ledger with its numbers."""
 
         def listed(counts: Counter[str]) -> str:
             reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()) if n)
@@ -99,14 +99,14 @@ class Ledger:
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """One window's points; the first `done` of them have ended; `points` is None if only the disk has them."""
+    """The points of one window in the queue. The first `done` of them have ended."""
 
     key: int
     count: int
     size: int
-    """Bytes on disk, or about as many in memory."""
+    """Bytes on disk; in memory, about the bytes."""
     newest: int
-    """When its newest point was measured (ns since the epoch)."""
+    """Time of its newest point (ns since the epoch)."""
     destination: bytes
     done: int = 0
     failed_reads: int = 0
@@ -122,14 +122,14 @@ class Chunk:
 
 @dataclass(slots=True)
 class PendingEnds:
-    """Ends of points that the file did not take yet, merged into one change."""
+    """The changes that the file has not taken yet, merged into one transaction."""
 
     gone: list[int] = field(default_factory=list)
-    """Keys of chunks whose points have all ended."""
+    """Keys of chunks to delete, since all of their points have ended."""
     front: tuple[int, int] | None = None
-    """The key of the first chunk, and how many of its points ended."""
+    """The key of the oldest chunk, and how many of its points have ended."""
     entries: Counter[str] = field(default_factory=Counter)
-    """Points to add to the ledger."""
+    """Numbers of points to add to the ledger."""
     memos: dict[str, bytes] = field(default_factory=dict)
 
     def write(self, store: Store) -> bool:
@@ -139,7 +139,7 @@ class PendingEnds:
 
 
 def place_of(destination: Mapping[str, str]) -> dict[str, str]:
-    """Return a destination with its addresses cut to host and path: user, password and query may be secrets."""
+    """Return a destination with each address cut to host and path, since user, password and query may be secrets."""
     return {
         word: re.split(r"[?#]", re.sub("//[^/?#]*@", "//", value))[0] if "://" in f"{value}" else value
         for word, value in destination.items()
@@ -157,31 +157,31 @@ def shown(label: bytes) -> str:
 
 
 def fits(label: bytes, destination: Mapping[str, str]) -> bool:
-    """Return whether every value in the label equals the value in `destination`."""
+    """Return whether `destination` has every value of the label; it may have more."""
     place = place_of(destination)
     return all(place.get(word) == value for word, value in json.loads(label).items())
 
 
 class Destination:
-    """Where the points of one sink go, as far as that is known, and how the file names it."""
+    """The destination of one sink's points, as far as it is known, and its label in the file."""
 
     def __init__(self, part: Mapping[str, str] | None) -> None:
-        """Take as much as the sink knows before it is opened."""
+        """Take the part of the destination that the sink knows before it is opened."""
         self._value, self.label, self.is_bound = part or {}, label_of(part or {}), False
-        """`is_bound`: all of it is known."""
+        """`is_bound`: the whole destination is known."""
         self.state = f"{STATE} {self.label.decode()}" if part else STATE
-        """The name under which the sink's state is kept."""
+        """Name of the memo with the sink's state."""
 
     def bind(self, whole: Mapping[str, str]) -> None:
-        """Take all of it."""
+        """Take the whole destination."""
         self._value, self.label, self.is_bound = whole, label_of(whole), True
 
     def is_of(self, label: bytes) -> bool:
-        """Return whether points with this label go there."""
+        """Return whether points with this label go to this destination."""
         return fits(label, self._value)
 
     def tell_of(self, label: bytes, points: int, logger: ThrottledLogger, *, are_kept: bool) -> None:
-        """Log what happens to points for the destination `label`, which is another one."""
+        """Log that a number of points is for another destination, `label`, and what happens to them."""
         what = "dropped (--drop-other-destinations)"
         if are_kept:
             what = "kept apart until it is set again; --drop-other-destinations drops them"
@@ -192,30 +192,31 @@ class Destination:
 
 class SpoolFile:
     """
-    The file of a spool, if there should be one. Used under `lock`, which the methods for the sink's state take.
+    The file of a spool on disk; it has none if `path` is None.
 
-    It may fail, fill up, become corrupt or be locked by another agent. No failure is raised; it is counted and logged.
+    A disk may fail or fill up, and a file may become corrupt or be locked by another agent. No method raises such a
+    failure; it is counted and logged. The caller holds `lock`, except for the methods about state over a restart.
     """
 
     def __init__(self, name: str, path: Path | None, state: str, on_lost: Callable[[], None]) -> None:
-        """`state` is the name of the sink's state; `on_lost` is called when a corrupt file was set aside."""
+        """Keep the sink's state under the name `state`; call `on_lost` after a corrupt file was set aside."""
         self.path = path
-        """None: the points are in memory only."""
+        """Path of the file; None: the points are in memory only."""
         self.store: Store | None = None
         self.pending: PendingEnds | None = None
         self.lock = threading.Lock()
         self.logger = Notices(log, "sink", f"spool {name}")
         self.faults = self.logger.counts
-        """Failures of the file by kind."""
+        """Number of failures of the file, by kind."""
         self._state, self._on_lost = state, on_lost
 
     @property
     def is_open(self) -> bool:
-        """True while it takes points."""
+        """True while the file is open and takes points."""
         return self.store is not None
 
     def open(self) -> Content | None:
-        """Open or make it; return its content, or None if that is not possible now."""
+        """Open the file, or make it; return its content, or None if there is nothing to open or it fails."""
         if self.path is None or self.store is not None:
             return None
         from chipwatch.engine.spool.sqlite import Busy, Store
@@ -234,7 +235,7 @@ class SpoolFile:
         return None
 
     def do(self, action: Callable[[Store], T]) -> T | None:
-        """Return what `action` returns, None if there is no file or it fails; a corrupt one is set aside."""
+        """Return what `action` returns, or None if no file is open or it fails; set a corrupt file aside."""
         if (store := self.store) is None:
             return None
         try:
@@ -247,7 +248,12 @@ class SpoolFile:
             return None
 
     def note(self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None) -> None:
-        """Note for `flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
+        """
+        Note a change for `flush`.
+
+        `change` is added to the ledger, and the chunk with the key `gone` is deleted. `front` has the key of the oldest
+        chunk, and how many of its points have ended.
+        """
         if self.store is None:
             return
         pending = self.pending = self.pending or PendingEnds()
@@ -257,37 +263,37 @@ class SpoolFile:
             pending.gone.append(gone)
 
     def note_state(self, state: bytes | None) -> None:
-        """Note the state of the sink for `flush`, if it has changed."""
+        """Note the sink's state for `flush`; None: it has not changed."""
         if state is not None and self.store is not None:
             self.pending = self.pending or PendingEnds()
             self.pending.memos[self._state] = state
 
     def flush(self) -> bool:
-        """Write the changes that the file did not take; return whether none is left and the file is open."""
+        """Write the changes that were noted; return whether none is left and the file is open."""
         if self.pending is not None and self.do(self.pending.write):
             self.pending = None
         return self.pending is None and self.store is not None
 
     def close(self) -> None:
-        """Close it for good."""
+        """Close the file for good."""
         if self.store is not None:
             self.store.close()
         self.store = self.path = None
 
-    # -- what is kept over a restart -----------------------------------------------------------------------------------
+    # -- state over a restart -----------------------------------------------------------------------------------------
 
     def recall(self) -> bytes:
-        """Return the state of the sink that was kept last, also before a restart, or b"" if there is none."""
+        """Return the sink's state that was kept last, also by an earlier run; b"" if there is none."""
         return self._noted(self._state) or self._noted(STATE)
 
     def remember(self, state: bytes) -> None:
-        """Keep what the sink must know after a restart; it is lost if there is no file."""
+        """Keep the sink's state for the next run; it is lost if there is no file."""
         with self.lock:
             self.note_state(state)
             self.flush()
 
     def newest(self) -> int | None:
-        """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
+        """Return the time of the newest point that the file ever took (ns since the epoch), or None."""
         memo = self._noted(NEWEST)
         return int.from_bytes(memo, "big", signed=True) if len(memo) == 8 else None
 
@@ -301,7 +307,7 @@ class SpoolFile:
         self.logger.tell("disk", f"{file_of(problem) or self.path}: {os_text(problem)}; {IN_MEMORY}")
 
     def _replace(self, problem: Exception) -> None:
-        """Close a corrupt file and set it aside; the next `open` makes a new one."""
+        """Close a corrupt file and rename it; the next `open` makes a new one."""
         store, self.store, self.pending = self.store, None, None
         assert store is not None
         try:

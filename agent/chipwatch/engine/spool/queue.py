@@ -1,4 +1,4 @@
-"""A queue of points between the windows of one sink and its worker, on disk if that is wanted and works."""
+"""The queue of points between the windows of one sink and its delivery, on disk or in memory."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from chipwatch.engine.spool.file import Chunk, Destination, Ledger, SpoolFile
 log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 << 20
-"""Most bytes that wait in memory: for a sink that is not durable, or while the disk fails."""
+"""Most bytes that wait in memory, if the sink is not durable or while the disk fails."""
 CHUNK_POINTS: Final = 10_000
-"""Most points of a chunk: SQLite writes the whole row again at each acknowledgement of some of its points."""
+"""Most points of a chunk: SQLite writes the whole chunk again when a part of its points is acknowledged."""
 POINT_BYTES: Final = 250
-"""About the size of a point in memory; used for that bound alone."""
+"""Bytes that a point takes in memory, about; only for the limit MEMORY_BYTES."""
 MAX_READS: Final = 10
-"""Failed reads of a chunk after which it is dropped."""
+"""Reads of a chunk that may fail before it is dropped."""
 
 
 class Spool:
     """
-    A queue of points between the windows and one sink's worker, and the counts of all of its points.
+    The queue of points that wait for one sink, and the counts of all of its points.
 
-    The clock's thread calls `append` and `refuse`; the worker's calls `bind`, `take`, `acknowledge`
-    and `release`. When the spool is full or points are too old, the oldest are dropped and counted.
+    The clock's thread calls `append` and `refuse`. The thread that delivers calls `bind`, `take`, `acknowledge`,
+    `release` and `set_aside`. If the spool is full or points are too old, the oldest are dropped and counted.
 
-    The file may fail, fill up, become corrupt or be locked by another agent: then points wait in memory and are written
-    later. Changes that the file did not take are merged into one and written before anything else. No failure of the
-    file is raised; it is counted and logged.
+    While its file fails, points wait in memory and are written later. No failure of the file is raised; it is counted
+    and logged.
     """
 
     def __init__(
@@ -52,34 +51,35 @@ class Spool:
         clock: Callable[[], int | None] = TRUSTED_CLOCK,
     ) -> None:
         """
-        Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds.
+        Keep at most `max_bytes` in the file at `path` (None: in memory), and no points older than `max_age` seconds.
 
-        `destination` is as much as the sink knows of it now; `drop_others`: drop points for another destination.
-        `clock` returns the time, or None if it cannot be trusted: then no point is too old.
+        `destination` is the part of the destination that the sink knows now. With `drop_others`, points for another
+        destination are dropped. `clock` returns the time (ns since the epoch), or None while it cannot be trusted: then
+        no point is too old.
         """
         self.name, self._max_bytes, self._drop_others, self._clock = name, max_bytes, drop_others, clock
         self._max_age = None if max_age is None else int(max_age * 1e9)
         self._place = Destination(destination)
         self.file = SpoolFile(name, path, self._place.state, self._drop_stored)
-        """Every public method holds its lock; the private ones are called under that."""
+        """The file. Public methods take its lock; private methods are called with the lock held."""
         self._notices = self.file.logger
-        self._queue: deque[Chunk] = deque()  # by rising key
-        self._unsaved: deque[Chunk] = deque()  # chunks of the queue that are not on disk yet
+        self._queue: deque[Chunk] = deque()  # oldest first, by ascending key
+        self._unsaved: deque[Chunk] = deque()  # the chunks of the queue that are not on disk yet
         self._next_key = 0
-        self._in_flight = 0  # number of chunks at the front of the queue that the worker has taken
+        self._in_flight = 0  # chunks at the front of the queue that `take` has returned
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self.ledger = Ledger()
         self.lost = 0
-        """Points that were lost at the close, since no file took them."""
+        """Number of points that were lost at the close, since no file took them."""
         self._open()
 
-    # -- the windows' side ---------------------------------------------------------------------------------------------
+    # -- called by the clock's thread ----------------------------------------------------------------------------------
 
     def append(self, points: list[Datapoint], common: Dimensions | None = NO_DIMENSIONS) -> None:
         """
-        Add one window's points, and the dimensions of the machine or None while they are not known.
+        Add the points of a window, and the machine's dimensions (None while they are not known).
 
-        The list belongs to the spool from then on. Never raises, never waits for the sink.
+        The caller must not change the list afterwards. Raise nothing, and never wait for the sink.
         """
         if not points:
             return
@@ -90,7 +90,7 @@ class Spool:
         with self.file.lock:
             last = self._queue[-1] if self._queue else None
             if last is not None and last.stored and self._in_flight < len(self._queue):
-                last.points = None  # only the newest is kept in memory too
+                last.points = None  # only the newest chunk stays in memory, too
             newest = max([point.at for point in points])
             number, size = len(points), len(points) * POINT_BYTES
             chunk = Chunk(self._next_key, number, size, newest, self._place.label, points=points, common=common)
@@ -105,20 +105,20 @@ class Spool:
             self._trim()
 
     def refuse(self, points: int, reason: str) -> None:
-        """Count points that are dropped before they are spooled."""
+        """Count points that were dropped before they entered the spool."""
         with self.file.lock:
             change = {"collected": points, f"dropped:{reason}": points}
             self.ledger.add(change)
             self.file.note(change)
             self.file.flush()
 
-    # -- the worker's side ---------------------------------------------------------------------------------------------
+    # -- called by the thread that delivers ----------------------------------------------------------------------------
 
     def bind(self, destination: Mapping[str, str]) -> None:
         """
-        Set the whole destination of the sink; called before anything is taken.
+        Set the whole destination of the sink; called before the first `take`.
 
-        Points for another destination are kept apart until that one is set again or they are too old.
+        Points for another destination are kept until that one is set again, or until they are too old.
         """
         with self.file.lock:
             self._place.bind(destination)
@@ -126,9 +126,9 @@ class Spool:
 
     def take(self, most: int) -> tuple[list[Datapoint], Dimensions | None]:
         """
-        Return up to `most` of the oldest points, and the dimensions of the machine that they were measured on.
+        Return up to `most` of the oldest points, and the machine's dimensions that were stored with them.
 
-        They are not dropped until acknowledged or released. Raises Retryable if the disk fails for now.
+        These points are not dropped until they are acknowledged or released. Raise Retryable if the disk fails now.
         """
         with self.file.lock:
             self._in_flight = 0
@@ -155,14 +155,14 @@ class Spool:
 
     def acknowledge(self, change: Mapping[str, int], state: bytes | None = None) -> None:
         """
-        End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`).
+        End the oldest points that were taken, as many as `change` counts by outcome (see `Ledger.add`).
 
-        The file gets that together with the sink's `state` (None: unchanged), so that no kill comes between them.
+        One transaction writes that and the sink's `state` (None: not changed), so that a kill cannot part them.
         """
         with self.file.lock:
             for entry, points in change.items():
                 left = points
-                while left and self._queue:  # a worker may come back after `close`
+                while left and self._queue:  # empty if a sink that hung answers after `close`
                     chunk = self._queue[0]
                     ended = min(left, chunk.left)
                     left -= ended
@@ -173,20 +173,20 @@ class Spool:
             self.file.flush()
 
     def release(self) -> None:
-        """Give back the points that were taken and not acknowledged."""
+        """Give back the points that were taken and are not acknowledged."""
         with self.file.lock:
             self._in_flight = 0
 
     def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
-        """Keep a copy of points on disk for a person to look at; `acknowledge` ends them."""
+        """Keep a copy of points on disk, for a person to look at; call `acknowledge` for them, too."""
         with self.file.lock:
             self.file.do(lambda store: store.set_aside(ascii(why), points=points))
 
     def close(self) -> None:
-        """Write what can be written and close the file; safe to call twice."""
+        """Write the points that wait, and close the file; points that it does not take are lost. Safe to call twice."""
         with self.file.lock:
             self._in_flight = 0
-            level = logging.INFO if self.file.path is None else logging.ERROR  # in memory they were to end with the run
+            level = logging.INFO if self.file.path is None else logging.ERROR  # a spool in memory ends with the run
             if self.file.path is not None:
                 self._save()
             lost = [chunk for chunk in self._queue if not chunk.stored]
@@ -200,7 +200,7 @@ class Spool:
     # -- chunks --------------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Write the chunks that are in memory only, except those in flight; they stay there if the disk fails."""
+        """Write the chunks that are only in memory, except taken ones; if the disk fails, they stay in memory."""
         if not self.file.is_open and not self._in_flight:
             self._open()
         if not self.file.flush():
@@ -242,7 +242,7 @@ class Spool:
         self._end(chunk, {f"dropped:{reason}": chunk.left})
 
     def _load(self, chunk: Chunk) -> bool:
-        """Read a chunk from the file; set it aside and drop it if it is corrupt or was not readable for long."""
+        """Read the points of a chunk; set it aside and drop it if it is corrupt, or if too many reads failed."""
         try:
             read = self.file.do(lambda store: store.read(chunk))
             if read is None:
@@ -258,7 +258,7 @@ class Spool:
             )
             why = str(problem)
             self.file.do(lambda store: store.set_aside(why, key=chunk.key))
-            excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
+            excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # the chunk's number of points may be corrupt
             chunk.count -= excess
             self.ledger.spooled -= excess
             self._end(chunk, {"dropped:unreadable": chunk.left})
@@ -267,9 +267,10 @@ class Spool:
 
     def _end(self, chunk: Chunk, change: dict[str, int], *, flush: bool = True) -> None:
         """
-        Count points of `chunk` as ended, and remove it once all have; points never stored count as collected too.
+        Count points of `chunk` as ended, and remove the chunk once all of its points have ended.
 
-        Without `flush` the file gets that with the next change.
+        If the file never had the chunk, its ledger also counts the points as collected. Without `flush`, the file gets
+        the change together with the next one.
         """
         ended = sum(change.values())
         chunk.done += ended
@@ -291,9 +292,10 @@ class Spool:
 
     def _divide(self) -> None:
         """
-        Take only chunks for this destination; a chunk with a partly known destination gets the whole one.
+        Once the destination is known, keep only its chunks in the queue.
 
-        The others stay in the file, or are dropped if that is asked for, or if they are too old.
+        A chunk whose label is a part of the destination gets the whole label. Other chunks stay in the file; they are
+        dropped if the user asks for it, or if they are too old.
         """
         if not self._place.is_bound:
             return
@@ -308,7 +310,7 @@ class Spool:
                 label, sum(chunk.left for chunk in chunks), self.file.logger, are_kept=not self._drop_others
             )
             for chunk in chunks:
-                if chunk not in self._queue:  # the file was corrupt, and all of its chunks have ended
+                if chunk not in self._queue:  # the file turned out corrupt, and its chunks have ended
                     continue
                 if self._drop_others or chunk.newest < oldest:
                     reason = "other destination" if self._drop_others else "too old"
@@ -325,7 +327,7 @@ class Spool:
     # -- the file ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Open the file, if there should be one; its chunks go first, and its ledger is compared with them."""
+        """Open the file; put its chunks before the ones in memory, and compare its ledger with its chunks."""
         if (content := self.file.open()) is None:
             return
         old, entries = content.chunks, content.entries
@@ -351,7 +353,7 @@ class Spool:
         self._divide()
 
     def _drop_stored(self) -> None:
-        """Drop what only the lost file held; the rest waits to be written to a new file."""
+        """Drop the points that were only in a corrupt file; the others wait in memory for a new file."""
         ledger = self.ledger
         if ledger.elsewhere:
             ledger.add({"dropped:unreadable": ledger.elsewhere})
@@ -371,15 +373,15 @@ class Spool:
 
     @property
     def is_due(self) -> bool:
-        """True if points wait for this destination."""
+        """True if points wait for the destination that is set."""
         return bool(self._queue)
 
     @property
     def bytes(self) -> int:
-        """Bytes waiting, on disk and in memory."""
+        """Bytes of the points that wait, on disk and in memory."""
         return sum(self._bytes.values())
 
     def oldest(self) -> int | None:
-        """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""
+        """Return the time of the newest point of the oldest chunk (ns since the epoch), or None."""
         with self.file.lock:
             return self._queue[0].newest if self._queue else None

@@ -1,8 +1,8 @@
 """
-The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync.
+The SQLite database of a spool, in WAL mode: a commit survives a kill of the process, without an fsync.
 
-The bytes of a chunk are a version, then MessagePack with each metric and each set of dimensions once. The file beside
-the database locks the spool.
+A chunk is stored as a version byte, then MessagePack with each metric and each set of dimensions once. A file beside
+the database is its lock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chipwatch.engine.spool.file import NEWEST, Chunk
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
-"""Unreadable chunks that are kept for a person to look at; older ones are deleted."""
+"""Most unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
-"""Endings of the files of a database."""
+"""Endings of the files that SQLite makes for a database."""
 
 VERSION: Final = b"\x01"
 
@@ -40,7 +40,7 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 
 class Busy(OSError):
-    """Another running agent holds this spool."""
+    """Another running agent uses this spool."""
 
 
 def with_checksum(text: bytes) -> bytes:
@@ -49,39 +49,39 @@ def with_checksum(text: bytes) -> bytes:
 
 
 def verified(text: object) -> bytes | None:
-    """Return `text` without the checksum that was appended, or None if the checksum is wrong."""
+    """Return `text` without the checksum of `with_checksum`, or None if the checksum is wrong."""
     return text[:-8] if isinstance(text, bytes) and with_checksum(text[:-8]) == text else None
 
 
 def checksum(key: int, points: int, newest: int, body: bytes) -> int:
-    """Return the checksum of a chunk."""
+    """Return the CRC-32 of a chunk."""
     return zlib.crc32(b"%d %d %d" % (key, points, newest), zlib.crc32(body))
 
 
 def refuse_links(path: Path) -> None:
-    """Raise OSError if one of the spool's files is a symbolic link: it may lead to a file that is not ours."""
+    """Raise OSError if one of the spool's files is a symbolic link, which may lead to a file of somebody else."""
     for file in (*(Path(f"{path}{suffix}") for suffix in FILES), path.with_suffix(".lock")):
         if file.is_symlink():
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed: remove it", str(file))
 
 
 class Content(NamedTuple):
-    """A spool's file that was opened."""
+    """An open file of a spool, and what was in it."""
 
     store: Store
     chunks: list[Chunk]
     entries: dict[str, int]
-    """The entries of its ledger."""
+    """Numbers of points in its ledger, with keys as in `Ledger.add`."""
     repair: str = ""
-    """The fault of the file, and what was done."""
+    """The fault of a corrupt file, and what was done about it; "" if there was none."""
 
 
 class Store:
     """
-    The chunks and the ledger of one sink; each change is one transaction.
+    The tables of one spool: chunks, ledger, memos, and chunks set aside. Each change is one transaction.
 
-    A commit survives a SIGKILL of the process; a power cut may lose what came after the last checkpoint.
-    Every method may raise one of `failures`; the constructor also OSError and Busy. Used under the spool's lock.
+    A commit survives a SIGKILL of the process; a power cut may lose the commits since the last checkpoint. Every method
+    may raise one of `failures`, and the constructor also OSError and Busy. The caller holds the spool's lock.
     """
 
     failures: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -102,7 +102,7 @@ class Store:
 
     @classmethod
     def load(cls, path: Path) -> Content:
-        """Return the content of the file at `path`; a corrupt one is set aside, and a new one is made."""
+        """Return the content of the file at `path`; set a corrupt one aside and make a new one."""
         try:
             return cls._load(path)
         except cls.failures as problem:
@@ -122,7 +122,7 @@ class Store:
 
     @staticmethod
     def is_corruption(problem: Exception) -> bool:
-        """Return whether the file itself is wrong: it is corrupt, or a table or column has lost its name."""
+        """Return whether `problem` means that the file is corrupt, or that a table or a column is missing."""
         no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
         return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
@@ -130,7 +130,7 @@ class Store:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600))
         db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
         try:
-            db.text_factory = bytes.decode  # so that a corrupt text is a UnicodeDecodeError, not an OperationalError
+            db.text_factory = bytes.decode  # a corrupt text then raises UnicodeDecodeError
             db.executescript(SCHEMA)
         except BaseException:
             db.close()
@@ -139,7 +139,7 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, change: Mapping[str, int] | None = None) -> Iterator[sqlite3.Connection]:
-        """Commit at the end of the block, after adding `change` to the ledger; roll back after an exception."""
+        """Add `change` to the ledger and commit at the end of the block; roll back after an exception."""
         with self._db as db:
             db.execute("BEGIN IMMEDIATE")
             yield db
@@ -151,7 +151,7 @@ class Store:
                 )
 
     def chunks(self) -> list[Chunk]:
-        """Return the chunks, oldest first, without their points; a row with impossible counts is set aside."""
+        """Return the chunks, oldest first, without their points; set chunks with impossible counts aside."""
         chunks, before = [], -1
         rows = self._db.execute(
             "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
@@ -169,7 +169,7 @@ class Store:
         return chunks
 
     def ledger(self) -> dict[str, int]:
-        """Return the points of each entry of the ledger."""
+        """Return the numbers of points in the ledger, with keys as in `Ledger.add`."""
         rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
         if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
@@ -177,9 +177,9 @@ class Store:
 
     def add(self, chunk: Chunk) -> int:
         """
-        Write a chunk of which no point has ended, and count its points as collected; return its bytes.
+        Write a new chunk, and count its points as collected; return the chunk's bytes.
 
-        Raise also TypeError, ValueError or OverflowError for points that cannot be encoded.
+        Also raise TypeError, ValueError or OverflowError for points that cannot be encoded.
         """
         key, points, newest, body = chunk.key, chunk.count, chunk.newest, encode(chunk.points or (), chunk.common)
         with self._transaction({"collected": points}) as db:
@@ -193,12 +193,12 @@ class Store:
         return len(body)
 
     def noted(self, name: str) -> bytes:
-        """Return what is kept under `name`, or b"" if there is nothing or its checksum is wrong."""
+        """Return the memo `name`, or b"" if there is none or its checksum is wrong."""
         row = self._db.execute("SELECT body, crc FROM memo WHERE name = ?", (name,)).fetchone()
         return row[0] if row is not None and type(row[0]) is bytes and zlib.crc32(row[0]) == row[1] else b""
 
     def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
-        """Return the points of a chunk and the dimensions of their machine; raise LookupError if it is not sound."""
+        """Return the points of a chunk and the machine's dimensions; raise LookupError if it is missing or corrupt."""
         row = self._db.execute("SELECT body, crc FROM chunk WHERE key = ?", (chunk.key,)).fetchone()
         if row is None or type(row[0]) is not bytes:
             raise LookupError(f"no chunk {chunk.key}")
@@ -210,9 +210,10 @@ class Store:
         self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
     ) -> None:
         """
-        Delete the chunks with the keys `gone`; `front` has the key of a chunk and how many of its points ended.
+        Write that points have ended.
 
-        Keep each of `memos` under its name; it replaces what was there.
+        Delete the chunks with the keys `gone`. `front` has the key of a chunk, and how many of its points have ended.
+        Add `change` to the ledger. Each of `memos` replaces the one of its name.
         """
         with self._transaction(change) as db:
             for name, body in memos.items():
@@ -223,13 +224,13 @@ class Store:
                 db.execute("UPDATE chunk SET done = ?, rest = points - ? WHERE key = ?", (done, done, key))
 
     def readdress(self, old: bytes, new: bytes) -> None:
-        """Change the destination of chunks from `old` to `new`."""
+        """Change the label of the destination from `old` to `new` in all chunks."""
         with self._transaction() as db:
             values = with_checksum(new), with_checksum(old)
             db.execute("UPDATE chunk SET destination = ? WHERE destination = ?", values)
 
     def set_aside(self, why: str, *, key: int | None = None, points: Sequence[Datapoint] = ()) -> None:
-        """Add the chunk with the key `key`, or `points`, to the table `aside`."""
+        """Copy the chunk with the key `key`, or `points`, to the table `aside`, with the reason."""
         body = encode(points, None) if points else None
         with self._transaction() as db:
             db.execute(
@@ -243,19 +244,19 @@ class Store:
         db.execute("INSERT OR REPLACE INTO memo (name, body, crc) VALUES (?, ?, ?)", (name, body, zlib.crc32(body)))
 
     def close(self) -> None:
-        """Close the file and unlock it; safe to call twice."""
+        """Close the database and release its lock; safe to call twice."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         self._lock.close()
 
     def retire(self, problem: Exception) -> str:
-        """Close a corrupt file and set it aside; return what was wrong and what was done; raise OSError."""
+        """Close a corrupt file and rename it; return a sentence with the fault and the new name; raise OSError."""
         self.close()
         return set_file_aside(self.path, problem)
 
 
 def set_file_aside(path: Path, problem: Exception) -> str:
-    """Rename a corrupt database and its WAL; return what was wrong and what was done; raise OSError."""
+    """Rename a corrupt database and its WAL; return a sentence with the fault and the new name; raise OSError."""
     aside = path.with_suffix(".corrupt")
     for suffix in FILES:
         with contextlib.suppress(FileNotFoundError):
@@ -265,11 +266,11 @@ def set_file_aside(path: Path, problem: Exception) -> str:
 
 def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
     """
-    Return `points` as bytes, with the dimensions of their machine, or None if these were not known.
+    Return `points` and the machine's dimensions `common` as bytes.
 
     Raise TypeError, ValueError or OverflowError for points that cannot be encoded.
     """
-    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and computing its hash is slow
+    metrics: dict[int, int] = {}  # by id(metric), since the hash of a metric is slow
     dims: dict[int, int] = {}
     metric_rows: list[_Metric] = []
     dims_rows: list[_Pairs] = []
@@ -289,7 +290,7 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
 
 
 def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
-    """Return the `count` points of `body` and the dimensions of their machine; raise LookupError."""
+    """Return the `count` points and the machine's dimensions in `body`; raise LookupError if it is corrupt."""
     if body[:1] != VERSION:
         raise LookupError(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
     try:
