@@ -1,5 +1,5 @@
 """
-The cost of a configuration, and dashboards and alarms for its metrics.
+Computes the cost of a configuration, and dashboards and alarms for its metrics.
 
-Loaded by commands alone: a run that sends never imports it, and no cloud or collector is named here.
+Only commands load it; a run that sends does not. It names no cloud and no collector: the sinks' advisors know these.
 """

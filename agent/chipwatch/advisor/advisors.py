@@ -1,4 +1,4 @@
-"""The advisor of a sink: found by entry point, and built with the sink's own configuration."""
+"""Finds the advisor of a sink, by entry point, and builds it with the sink's configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chipwatch.contract.errors import ConfigError, Refused
 
 
 def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | None:  # noqa: B008  # a constant
-    """Return the advisor of the sink `name`, None where it has none; raise ConfigError."""
+    """Return the advisor of the sink `name`; None if it has none. Raise ConfigError."""
     if (kind := sink_type(name, config)) not in plugins.installed(plugins.ADVISORS):
         return None
     with plugins.blamed(plugins.SINKS, name, "its import fails"):
@@ -34,7 +34,7 @@ def advisor_class(kind: str) -> type[Advisor]:
 
 @contextlib.contextmanager
 def asked(name: str) -> Iterator[None]:
-    """Raise ConfigError for all that an advisor raises; a Refused keeps its words."""
+    """Turn any exception of an advisor into ConfigError; that of a Refused has only its message."""
     try:
         with plugins.blamed(plugins.ADVISORS, name, "it fails", (Refused,)):
             yield

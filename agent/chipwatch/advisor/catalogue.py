@@ -24,12 +24,12 @@ HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "hel
 SPARE: Final = ("dimensions", "kind", "collector", "level", "unit")
 """Columns to leave out on a narrow terminal, in this order."""
 MIN_HELP: Final = 40
-"""Characters of the help for which other columns are left out."""
+"""Fewest characters of the column `help`; with less room, other columns are left out."""
 Row = tuple[str, ...]
 
 
 def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
-    """Yield name and class of each plugin, or of `only` one, and ""; None and the reason if it cannot be loaded."""
+    """Yield (name, class, "") for each plugin, or for `only` one; (name, None, reason) if it cannot be loaded."""
     entries = plugins.installed(f"chipwatch.{group}")
     for name in entries if only is None else entries.keys() & {only}:
         try:
@@ -40,7 +40,7 @@ def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]
 
 
 def catalogue() -> dict[str, list[Metric]]:
-    """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
+    """Return collector or processor -> its metrics, for all that are installed, with or without the hardware."""
     metrics: dict[str, list[Metric]] = {}
     for group in ("collectors", "processors"):
         for name, cls, problem in loaded(group):
@@ -52,7 +52,7 @@ def catalogue() -> dict[str, list[Metric]]:
 
 
 def rows(metrics: Mapping[str, Iterable[Metric]]) -> list[Row]:
-    """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
+    """Return a row of text for each metric, with the columns HEADS."""
     return [
         (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
         for collector, ours in metrics.items()
@@ -69,10 +69,10 @@ def listing(
     width: int | None = None,
 ) -> str:
     """
-    Return the catalogue in the `format` text, markdown or json; raise ConfigError where no metric fits.
+    Return the catalogue of metrics in the `format` text, markdown or json; raise ConfigError if no metric fits.
 
-    `word` is a part of a metric's name, a collector or a family; `here` asks for what this machine has; text fits into
-    `width` characters.
+    `word`: a part of a metric's name, a collector or a family; `level`: the highest level of metrics; `here`: only
+    metrics that this machine has; `width`: most characters in a line of text.
     """
     metrics, names = catalogue(), None
     if here:
@@ -101,7 +101,7 @@ def listing(
 
 
 def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Metric]], set[str]]:
-    """Return the metrics of the collectors that find something here, and the names of what they read."""
+    """Read this machine; return the metrics of the collectors that are available, and the names of those read."""
     machine = discover(load(None, {}), {})
     return (
         {name: ours for name, ours in metrics.items() if name not in machine.absent},
@@ -110,7 +110,7 @@ def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Met
 
 
 def columns(table: Sequence[Row], width: int | None = None) -> str:
-    """Return rows as aligned text, the last column not padded; within `width`, columns and help may be cut."""
+    """Return rows as aligned text; to fit into `width`, columns of SPARE are left out and the last one is cut."""
     shown = list(range(len(table[0])))
     widths = [max(len(row[n]) for row in table) for n in shown]
     for head in SPARE:
@@ -118,7 +118,7 @@ def columns(table: Sequence[Row], width: int | None = None) -> str:
         if room < MIN_HELP and head in table[0]:
             shown.remove(table[0].index(head))
     room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
-    # collectors may differ in a column that is cut
+    # rows that differ only in a column that was left out are now equal
     rows = [*dict.fromkeys(tuple(row[n] for n in shown) for row in table)]
     last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in rows]
     heads = (TableColumn([row[n] for row in rows]) for n in range(len(shown) - 1))

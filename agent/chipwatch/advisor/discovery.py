@@ -1,4 +1,4 @@
-"""Finds the series of this machine by reading twice, or of machines that are only described."""
+"""Finds the series of this machine, by reading it twice, or of machines that are only described."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from chipwatch.engine.window import Window
 PAUSE: Final = 0.3
 """Seconds between the two readings: a rate needs two."""
 UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
-"""Stands for a value that only the machine knows."""
+"""Stands for the value of a dimension that only the machine knows."""
 SOME_TIME: Final = 1_800_000_000 * 10**9
-"""Time of points that stand for what is sent (ns since the epoch)."""
+"""Time of made-up points (ns since the epoch)."""
 
 
 class Discovery(NamedTuple):
-    """The points of the first and the second reading, and the state of the collectors."""
+    """The points of two readings, the first in `before`, and the state of the collectors."""
 
     before: list[Datapoint]
     points: list[Datapoint]
@@ -43,13 +43,13 @@ class Discovery(NamedTuple):
     absent: dict[str, str]
     """Collector -> why it is not available."""
     failed: dict[str, str]
-    """Collector -> why its reading failed, so that its series are missing."""
+    """Collector -> why its reading failed; its series are missing."""
     events: frozenset[str] = frozenset()
-    """Counters that are points only once there was an event."""
+    """Counters that have no point before their first event."""
 
 
 def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
-    """Read every collector, the agent's own too, twice at level `all`; write nothing and send nothing."""
+    """Read every collector, also the agent's own metrics, twice at level `all`; send and write nothing."""
     own = AgentCollector(start_time=time.time_ns())
     collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
     samplers, derivations = build_sources(collectors, processors, config, least=Level.ALL)
@@ -71,7 +71,7 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
 
 
 def _idle_route(name: str, sink: Sink) -> Route:
-    """Return a route that never starts, in the state after its first point, for the agent's own metrics of it."""
+    """Return a route that never sends but looks as if it had sent a point, so that the agent has metrics of it."""
     spool = Spool(name)
     spool.ledger.add({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
@@ -79,7 +79,7 @@ def _idle_route(name: str, sink: Sink) -> Route:
 
 
 def of_machines(config: Config, words: Sequence[str]) -> Config:
-    """Return `config` with the collectors and families of --for as its collectors; raise ConfigError."""
+    """Return `config` with the collectors and families `words` (--for) instead; raise ConfigError."""
     choices = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
     words = [in_case_of(word, choices) for word in words]
     for word in words:
@@ -89,7 +89,7 @@ def of_machines(config: Config, words: Sequence[str]) -> Config:
 
 
 def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
-    """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
+    """Return collector -> made-up points of its series, for `names` or the configured ones, and for the agent."""
     if names is None:
         collectors = build_collectors(config)
     else:
@@ -101,19 +101,19 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
     for name, processor in build_processors(config).items() if devices_of else ():
         fitting = [metric for metric in processor.metrics if {*metric.dims} & {*DEVICES} <= devices_of]
         metrics[name] = [*metrics.get(name, ()), *fitting]
-    metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # a series for an hour
+    metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # exists for an hour
     return {name: [point for metric in ours for point in _stand_ins(metric, devices)] for name, ours in metrics.items()}
 
 
 def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
-    """Yield a point for each combination of values that the dimensions of a metric may have."""
+    """Yield a made-up point for each combination of values that a metric's dimensions may have."""
     for values in product(*_values(metric, devices)):
         dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
         yield metric.point(SOME_TIME, 1.0, dims, start_time=SOME_TIME)
 
 
 def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:
-    """Yield the possible values of each dimension; of two numbers, such as core and device, only the first varies."""
+    """Yield the values of each dimension. If two are numbers, such as core and device, only the first varies."""
     numbers = [str(n) for n in range(devices)]
     for key in metric.dims:
         if key in LISTS["indexes"]:

@@ -1,5 +1,5 @@
 """
-Whose each device is, what its hours were worth, why it waits, and whether the machine is fit for work.
+Jobs on accelerators: which job holds which device, how its time was spent, and why it was idle.
 
-The processor `jobs` keeps the ledger of device time and the causes; `verdict` judges the machine by one table of rules.
+The processor `jobs` keeps accounts of device time. The package `verdict` judges whether the machine is fit for work.
 """

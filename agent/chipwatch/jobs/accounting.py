@@ -1,4 +1,4 @@
-"""Spreads the time of a device over jobs and states: pure functions, times in ns of the monotonic clock."""
+"""Divides the time of a device among jobs and states: pure functions; times are ns of the monotonic clock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ UNKNOWN, UNSEEN = "unknown", "unseen"
 STATES: Final = (BUSY, STALLED, HELD, THROTTLED, LOST, UNKNOWN, UNSEEN)
 SECOND: Final = 1_000_000_000
 HELD_AFTER: Final = 60 * SECOND
-"""Time without a kernel after which a process holds a device: checkpoints and evaluations pause for less."""
+"""Time without a kernel after which an idle device counts as held; checkpoints and evaluations pause for less."""
 MOST_INTERVALS: Final = 2
-"""Intervals before a reading that it covers; a longer pause means that the agent was suspended or hung."""
+"""Intervals that one reading covers at most; a longer pause means that the agent was suspended or hung."""
 BOOT_TIME: Final = SECOND
-"""Largest error of a process's start time, which seems too early: it is computed from btime, in whole seconds."""
+"""Time by which a process's start may seem too early: it is computed from the boot time, in whole seconds."""
 
 Key = tuple[str, str, str]
 """The identity of a job: `Owner.key`."""
@@ -27,32 +27,32 @@ class Holding(NamedTuple):
     since: int
     """When its process began, or when it was first seen."""
     present: bool = True
-    """True if a process of it is on the device."""
+    """True if a process of the job is on the device."""
     blind: bool = False
-    """Its processes cannot be known."""
+    """True if nobody can know whether a process of the job is on the device."""
     ran: int | None = None
-    """Time of the last kernel while its process was there; before the first kernel, the start of that process."""
+    """Time of the last kernel since the job's process came; before its first kernel, the time of the first reading."""
     work: float | None = None
-    """Its part of the device's work since the last reading, in the unit of the other holders; None: unknown."""
+    """The job's share of the device's work since the last reading, relative to the other jobs; None if unknown."""
 
 
 class DeviceReading(NamedTuple):
-    """A device, or a part of it, at one moment."""
+    """A device, or a partition of one, at one moment."""
 
     moment: int
     holders: Mapping[Key, Holding]
     active: float | None = None
-    """Share of the time since the last reading in which a kernel ran, or None."""
+    """Share of the time since the last reading in which a kernel ran; None if unknown."""
     idle: int = 0
     """Time since the last kernel, if one ran since the last reading."""
     throttled: float = 0.0
     lost: bool = False
     paused: bool = False
-    """Nothing read the device from here until the next reading, so that this time is unseen."""
+    """True if the agent stopped after this reading: the time until the next reading counts as unseen."""
 
 
 def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading:
-    """Return `now` with `since` and `ran` of its holders taken from `before`."""
+    """Return `now`, whose holders keep their `since` and `ran` of `before`."""
     if not now.holders:
         return now
     holders = {}
@@ -70,10 +70,10 @@ def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading
 
 def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, DeviceReading]:
     """
-    Adjust two readings between which the agent did not run; keep only the jobs that stayed in `before`.
+    Adjust two readings between which the agent did not run; return both. In the first, only jobs that stayed remain.
 
-    A new job counts from the start of its process; if that is before the stop, from `now`, since it came later.
-    Kernels may have run in between, so that this time does not count towards `held`.
+    A new job counts from the start of its process, or from `now` if that process is older than the stop: it took the
+    device later. The time between the readings does not count towards `held`, because kernels may have run in it.
     """
     begun, between = before.moment, now.moment - before.moment
     stayed = {
@@ -90,11 +90,11 @@ def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, De
 
 def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Key, dict[str, int]]:
     """
-    Return the time from `before` to `now` by job and state; readings are due each `interval`.
+    Return the time from `before` to `now` (ns) by job and state; a reading is due every `interval` ns.
 
-    Of n jobs that hold a device each is charged the time of its kernels, and an nth of the rest; an nth of all where
-    their work is unknown. A new job counts from its start. The time between the end of a job and the start of the next
-    one is charged to the first as unseen.
+    If n jobs hold the device, each is charged the time of its kernels and an nth of the remaining time. If their
+    work is unknown, each is charged an nth of everything. A new job is charged from its start. The time between the end
+    of one job and the start of the next is charged to the first job, as unseen.
     """
     if not (before.holders or now.holders):
         return {}
@@ -120,7 +120,7 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
 
 
 def allocated(before: DeviceReading, now: DeviceReading) -> int:
-    """Return the time from `before` to `now` in which the device was held: the sum of `charges`."""
+    """Return the time from `before` to `now` in which jobs held the device: the sum of `charges`."""
     if not now.holders:
         return 0
     first = before.moment if before.holders else min(holding.since for holding in now.holders.values())
@@ -128,7 +128,7 @@ def allocated(before: DeviceReading, now: DeviceReading) -> int:
 
 
 def _split(time: int, weights: Sequence[float]) -> list[int]:
-    """Return parts of a time in proportion to weights, which sum to it; equal ones if nothing has a weight."""
+    """Divide a time in proportion to weights, without a remainder; in equal parts if all weights are 0."""
     if not (total := sum(weights)):
         return _equal(time, len(weights))
     edges = [min(time, round(time * (share / total))) for share in accumulate(weights)]
@@ -136,18 +136,18 @@ def _split(time: int, weights: Sequence[float]) -> list[int]:
 
 
 def _equal(time: int, count: int) -> list[int]:
-    """Return so many equal parts of a time, which sum to it."""
+    """Divide a time into `count` equal parts, without a remainder."""
     return [time * (n + 1) // count - time * n // count for n in range(count)]
 
 
 def _each(state: str, time: int, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, int]]]:
-    """Yield equal parts of a time, in one state."""
+    """Yield each job with an equal part of a time, all in one state."""
     for key, share in zip(keys, _equal(time, len(keys)), strict=True):
         yield key, {state: share}
 
 
 def _spread(now: DeviceReading, keys: Sequence[Key], start: int, end: int) -> Iterator[tuple[Key, dict[str, int]]]:
-    """Yield the time between two moments by job and state."""
+    """Yield each job with its time from `start` to `end`, by state."""
     time = end - start
     if now.lost or now.active is None:
         yield from _each(LOST if now.lost else UNKNOWN, time, keys)

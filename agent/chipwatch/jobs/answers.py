@@ -1,4 +1,4 @@
-"""Answers what `chipwatch jobs`, `why` and `check` show of jobs and devices; logs a cause of loss that lasts."""
+"""Answers for `chipwatch jobs`, `why` and `check`: who holds which device, and why jobs are slow."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from chipwatch.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, Re
 
 log: Final = logging.getLogger(__name__)
 Note = Callable[[str, str, bool], None]
-"""Takes a job, a sentence and whether the job is slow."""
+"""Called with a job, a sentence about it, and True if the job is slow."""
 
 
 class NamedCause(NamedTuple):
-    """The cause of a job's loss in the last tick, and the one that was logged last."""
+    """The cause that slows a job: as of the last tick, and as of the last log message."""
 
     last: str = ""
     logged: str = ""
 
 
 class JobAnswers:
-    """Says who holds what, and why a job is slow, by the last minutes."""
+    """Answers questions about jobs, from the last five minutes; logs why a job is slow when that changes."""
 
     def __init__(self, holders: Holders, ledger: JobLedger, points: JobPoints) -> None:
         self._holders, self._ledger, self._points = holders, ledger, points
         self._recent = RecentMoments()
         self._listings: dict[str, DeviceFacts] = {}
-        """The last list of processes of each collector, for a minute."""
+        """Collector -> its last list of processes; a list older than a minute is dropped."""
         self._collectives: Sequence[JobCollectives] = ()
         self._asked = 0
-        """Time of the tick that brought these."""
+        """Time of the tick that brought `_collectives` (ns since the epoch)."""
         self._pids: dict[Key, dict[int, str]] = {}
-        """The processes of each job, and their devices."""
+        """Job -> its processes -> the device of each."""
         self._causes: dict[Key, NamedCause] = {}
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int, note: Note) -> None:
-        """Keep this tick, and log where the cause of a job's loss has changed."""
+        """Remember a tick; log the cause that slows a job if it has changed."""
         about = [fact for fact in facts if isinstance(fact, DeviceFacts)]
         self._listings |= {fact.source: fact for fact in about if fact.processes is not None}
         oldest = at - self._ledger.clocks.offset - STALE
@@ -68,7 +68,7 @@ class JobAnswers:
         self._causes = {key: self._name(key, note) for key in moments}
 
     def _name(self, key: Key, note: Note) -> NamedCause:
-        """Log a cause that two ticks in a row have."""
+        """Find the cause that slows a job; log a new one when two ticks in a row have it."""
         why, named = self.why(key), self._causes.get(key, NamedCause())
         cause = why.causes[0].cause if why.causes else ""
         if cause != named.last or cause == named.logged or not (cause or why.nothing):
@@ -78,7 +78,7 @@ class JobAnswers:
         return NamedCause(cause, cause)
 
     def _moment(self, key: Key) -> JobMoment:
-        """Return the figures of a job so far; those by which its devices are compared, if there are enough of them."""
+        """Return the cumulative figures of a job; with four or more devices, also figures to compare them."""
         account, devices, jobs = self._ledger.accounts[key], self._holders.of(key), self._holders.jobs
         pids, busy, waited = self._pids.get(key, {}), Counter[str](), Counter[str]()
         pid_of = {label: pid for pid, label in pids.items()}
@@ -97,7 +97,7 @@ class JobAnswers:
         return JobMoment({**account.times}, {**account.idle}, busy, waited, compared, moved)
 
     def why(self, key: Key) -> Reasons:
-        """Return why a job is slow."""
+        """Return the reasons why a job is slow."""
         devices, jobs = self._holders.of(key), self._holders.jobs
         pids = self._pids.get(key, {}).items()
         stopped = [f"{pid} on gpu {gpu}" for pid, gpu in pids if jobs and pid in jobs.stopped]
@@ -114,7 +114,7 @@ class JobAnswers:
         return reasons(Figures(numbers, words, span.seconds, gpus, ranks, unknown))
 
     def as_json(self) -> dict[str, Any]:
-        """Return jobs, devices and sums."""
+        """Return the jobs, the devices and the sums of time, for JSON."""
         ledger, at = self._ledger, self._ledger.clocks.ticked
         devices = []
         for place, device in sorted(self._holders.devices.items(), key=lambda item: _by_number(item[0])):
@@ -133,7 +133,7 @@ class JobAnswers:
         }
 
     def as_text(self) -> str:
-        """Return them in a few words."""
+        """Return the number of jobs and devices, and unknown things, in one line."""
         devices, allocated = self._holders.devices, self._holders.allocated
         count = f"jobs on accelerators: {len(self._holders.keys)}, accelerators: {len(devices)}"
         parts = [count if devices else "no accelerator"]
@@ -145,7 +145,7 @@ class JobAnswers:
 
 
 def _of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict[str, Any]:
-    """Return the holders of a device, and its state."""
+    """Return a device's jobs and its state, for JSON."""
     last, ran = device.last, device.kernels.ran
     return {
         "device": label_of(place), "place": dict(place), "slices": device.slices,

@@ -1,4 +1,4 @@
-"""One accelerator, or a part of one: its holders, and its activity since the last reading."""
+"""One accelerator or partition from reading to reading: its jobs, its activity, and why it is idle."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from chipwatch.jobs.holding import Held, Use, holders_of
 
 FREE: Final = "free"
 AVERAGED: Final = 300 * SECOND
-"""Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
+"""Time constant (ns) of the mean of a device's work: GPUs that take turns within minutes count as balanced."""
 
 
 def plausible(activity: DeviceActivity) -> DeviceActivity:
-    """Return an activity with shares from 0 to 1, without NaN and infinity: a plugin may give anything."""
+    """Return an activity with shares from 0 to 1 and no NaN or infinity: a plugin may yield any number."""
     active, idle, energy = activity.active, activity.idle, activity.energy
     return activity._replace(
         active=None if active is None or isnan(active) else _share(active),
@@ -32,21 +32,21 @@ def plausible(activity: DeviceActivity) -> DeviceActivity:
 
 
 def _share(value: float) -> float:
-    return min(1.0, max(0.0, value))  # 0.0 of NaN
+    return min(1.0, max(0.0, value))  # NaN becomes 0.0
 
 
 class Spent:
-    """The time of a device so far (ns, weighted by its slices)."""
+    """Sums of a device's time since the agent started, by use (ns, weighted by its slices)."""
 
     def __init__(self) -> None:
         self.allocated = 0
-        """Time that jobs held it."""
+        """Time in which jobs held the device."""
         self.idle, self.busy = Counter[str](), Counter[str]()
-        """Time without a kernel by cause, and with one by kind of work."""
+        """Time without a kernel, by cause; time with a kernel, by kind of work."""
         self.shown: dict[str, float] = defaultdict(float)
-        """Figures that show the cause, each times the idle time of its tick."""
+        """Sums of the figures that show a cause, each weighted by the idle time of its tick."""
         self.starts: dict[str, int] = {}
-        """When each of these was zero (ns since the epoch)."""
+        """Key of a counter above -> its start time (ns since the epoch)."""
 
 
 class Kernels:
@@ -54,15 +54,15 @@ class Kernels:
 
     def __init__(self) -> None:
         self.ran: int | None = None
-        """Time of the last kernel, or of the first reading with a process; None: no kernel since the processes came."""
+        """Time of the last kernel since the processes started, or None. The first reading counts as a kernel."""
         self.worked = 0
-        """When its job last used a CPU, or when its processes came."""
+        """Time at which the job last used a CPU, or at which its processes were first seen."""
         self._strange: int | None = None
-        """Time of the last kernel of a process that the driver did not list."""
+        """Time of the last kernel that ran while the driver listed no process."""
         self._pids: frozenset[int] = frozenset()
 
     def take(self, now: DeviceReading, processes: Sequence[DeviceProcess] | None, ran: int | None) -> None:
-        """Note the kernels and processes of a reading; if all of these are new, the last kernel ran at `ran`."""
+        """Take a reading. If all its processes are new, `ran` is the time of their last kernel."""
         pids = self._pids if processes is None else frozenset(process.pid for process in processes)
         if now.active and not (pids or self._pids):
             self._strange = now.moment - now.idle
@@ -74,59 +74,59 @@ class Kernels:
             self.ran = now.moment - now.idle
 
     def is_strange(self, moment: int) -> bool:
-        """Return whether a process that the driver does not list ran a kernel, as far back as one that holds may."""
+        """Return True if a kernel ran in the last minute while the driver listed no process."""
         return self._strange is not None and moment - self._strange < accounting.HELD_AFTER
 
 
 class JobDevice:
-    """Remembers one device from reading to reading."""
+    """One device: the jobs that hold it, its last reading, and sums of its time."""
 
     def __init__(self, dims: Dimensions, last: DeviceReading | None = None) -> None:
-        """`last`: a reading before the first one, if the time since then was not read."""
+        """`last`: an earlier reading of the same device, after which it was not read for a while."""
         self.dims = dims
-        """Another device may take its place: its UUID changes then."""
+        """The device's dimensions. Its UUID changes if the device is replaced."""
         self.source = ""
-        """The collector that reads it."""
+        """The collector that reads the device."""
         self.activity = DeviceActivity(dims, basis="")
         self.held: dict[Key, Held] = {}
         self.last = last
         self._has_resumed = False
-        """True if `last` was read before the agent stopped."""
+        """True if `last` is from an earlier run of the agent."""
         self.is_begun = last is not None
-        """True if it was read since the agent began, with facts of jobs."""
+        """True once the device was read in this run together with facts about jobs."""
         self.unclear_since = 0
-        """Moment of the first reading of a row that did not say who holds it; 0: the last one did."""
+        """Time of the first reading that did not say who holds the device; 0 if the last reading said it."""
         self.missed = 0
-        """Readings in a row that it missed while others answered."""
+        """Consecutive readings without this device, although other devices answered."""
         self.state, self.cause, self.doubt = UNSEEN, "", ""
-        """Its state, why it is idle, and why nobody knows who holds it; "" if that is known."""
+        """Its state, why it is idle, and why nobody knows who holds it ("" if that is known)."""
         self.work: float | None = None
-        """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
+        """Share of the last minutes in which kernels ran for the present jobs; None if unknown."""
         self.spent, self.kernels = Spent(), Kernels()
 
     @property
     def slices(self) -> float:
-        """Return its share of the compute of a whole device."""
+        """Return the partition's share of the whole device's compute; 1 for a whole device."""
         return self.activity.slices
 
     @property
     def sharing(self) -> str:
-        """Return how the parts of the jobs that share it are known, "" if it is not shared."""
+        """Return how the shares of the jobs were measured; "" if one job has the whole device."""
         return next((holder.basis for holder in self.held.values()), "")
 
     def resume(self, moment: int, holding: dict[Key, Held]) -> None:
-        """Continue from the last reading before the agent stopped."""
+        """Continue from the last reading of an earlier run of the agent."""
         holders = {key: holder.holding for key, holder in holding.items()}
         self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
     ) -> dict[Key, dict[str, int]]:
-        """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
+        """Take a reading; return the time since the last one by job and state (ns). An older reading is ignored."""
         if self.last and use.moment <= self.last.moment:
             return {}
         holding = holders_of(use, has_worked=bool(activity.active))
-        if use.keeps or (activity.lost and not holding):  # the driver no longer lists its processes
+        if use.keeps or (activity.lost and not holding):  # a lost device lists no processes, but they may live
             stay = {
                 key: holder for key, holder in self.held.items()
                 if key in use.alive or (use.keeps and not holder.owner.cgroup)
@@ -156,7 +156,7 @@ class JobDevice:
         return charged
 
     def _situation(self, use: Use, now: DeviceReading, evidence: Evidence) -> Situation:
-        """Return what is known of a reading, for its cause."""
+        """Collect all that decides why the device is idle."""
         ran, pids = self.kernels.ran, frozenset(process.pid for process in use.processes or ())
         is_listed = bool(pids) or (use.processes is not None and not self.kernels.is_strange(now.moment))
         return Situation(
@@ -165,7 +165,7 @@ class JobDevice:
         )  # fmt: skip
 
     def _doubt(self, use: Use, now: DeviceReading) -> str:
-        """Return why nobody knows whether a job holds the device; "" if it was idle and its list was answered."""
+        """Return why nobody knows whether a job holds the device; "" if it is known that none does."""
         if use.processes is None:
             return use.doubt or "its processes are not listed"
         if use.processes:
@@ -176,12 +176,12 @@ class JobDevice:
         return "kernels ran and the driver lists no process" if is_strange else use.doubt
 
     def stop(self, why: str) -> None:
-        """Note that the device is not read: what it does now is not known."""
+        """Mark the device as unseen: nobody reads it now, for the reason `why`."""
         if self.state != LOST:
             self.state, self.doubt = UNSEEN, "" if self.held else why
 
     def _average(self, before: DeviceReading | None, now: DeviceReading) -> None:
-        """Move the mean of the work by this tick; it begins again with other holders."""
+        """Add this reading to the mean of the device's work; start a new mean if the jobs have changed."""
         if before is None or now.active is None or before.holders.keys() != now.holders.keys():
             self.work = now.active
         elif self.work is not None:
@@ -202,14 +202,14 @@ class JobDevice:
             spent.busy[kind] += busy
 
     def release(self, jobs: Container[Key]) -> None:
-        """Forget holders that have ended, while the device does not answer; they count until its last reading."""
+        """Remove jobs that ended while the device did not answer; they are charged until its last reading."""
         self.held = {key: holder for key, holder in self.held.items() if key not in jobs}
         if self.last:
             holders = {key: holder for key, holder in self.last.holders.items() if key in self.held}
             self.last = self.last._replace(holders=holders)
 
     def lose(self, last: DeviceReading, moment: int, interval: int) -> dict[Key, dict[str, int]]:
-        """Return the time since the last reading as lost: the device no longer answers."""
+        """Mark a device that does not answer as lost; return the time since its last reading by job and state (ns)."""
         self.last = last._replace(moment=moment, lost=True, active=None)
         self.state, self.cause, self.doubt = LOST, "lost", ""
         self._count(last, self.last, moment - last.moment, "unknown")
@@ -217,7 +217,7 @@ class JobDevice:
 
 
 def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]], doubt: str) -> str:
-    """Return the state in which the device was longest for its jobs; without one `free`, or `unknown` in doubt."""
+    """Return the state that took most of the jobs' time; without a job `free`, or `unknown` if that is in doubt."""
     if now.lost or not now.holders:
         return LOST if now.lost else UNKNOWN if doubt else FREE
     total = Counter[str]()
@@ -225,5 +225,5 @@ def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]], doubt: 
         total.update(charged[key])
     worked = {state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)}
     if 2 * sum(worked.values()) >= total.total() > 0:
-        total = Counter(worked)  # else one of two states with kernels might be less than one without
+        total = Counter(worked)  # busy and throttled together took most of the time, so one of them is the state
     return max(total, key=lambda state: total[state], default=UNSEEN)

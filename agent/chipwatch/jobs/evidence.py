@@ -1,4 +1,4 @@
-"""Evidence of a tick: differences of the host's cumulative figures on a job, and values in the points of devices."""
+"""Evidence for the cause of idle time: the host's figures of a job between two readings, and values of devices."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from chipwatch.jobs.holding import Place, place_of
 
 
 class Evidences:
-    """The evidence of the last reading, by job, and by process where its job has no cgroup."""
+    """The evidence of the last reading: by job, and by process if its job has no cgroup."""
 
     def __init__(self) -> None:
         self._last: JobFacts | None = None
         self._jobs: dict[Key, Evidence] = {}
         self._pids: dict[int, Evidence] = {}
         self._waits: dict[int, Evidence] = {}
-        """Causes for which a process on an idle device waits."""
+        """Process on a device -> evidence of what it waits for."""
 
     def take(self, facts: JobFacts) -> None:
-        """Compare a reading with the one before."""
+        """Take a reading; compare it with the one before."""
         last, self._last = self._last or facts, facts
         seconds = (facts.moment - last.moment) / SECOND
         before = {use.owner.key: use for use in last.uses}
@@ -35,7 +35,7 @@ class Evidences:
         self._waits = {pid: _waits(last.processes[pid], facts.processes[pid], seconds) for pid in both}
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
-        """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
+        """Combine the evidence of all jobs and processes on a device: the sum of CPUs, the largest of other figures."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         allowed = evidences[0].allowed if len(evidences) == 1 else None
         for of_pids in (self._waits,) if len(evidences) == 1 else (self._pids, self._waits):
@@ -48,7 +48,7 @@ class Evidences:
 
 
 def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
-    """Return the causes of a process's wait between two readings."""
+    """Return the evidence of what one process waited for between two readings."""
     own = _rate(before.cpu, now.cpu, seconds)
     used = {key: _rate(before.children.get(key), cpu, seconds) or 0.0 for key, cpu in now.children.items()}
     delays = {key: _rate(before.delays.get(key), now.delays.get(key), seconds) or 0.0 for key in used}
@@ -56,7 +56,7 @@ def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
     wants = busiest is not None and used[busiest] + delays[busiest] >= CHILD_CPU
     crowded = delays[busiest] if busiest and wants else None
     total = sum(used.values()) + (own or 0.0) * now.shares_cpus
-    is_crowded = (crowded or 0.0) > CROWDED  # a child that waits for a CPU for longer is not slow itself
+    is_crowded = (crowded or 0.0) > CROWDED  # then the child is slow because it waits for a CPU
     return Evidence(
         loader=own is not None and own < SLEEPS and wants and not is_crowded, crowded=crowded,
         network=own is not None and own < AWAITS and now.waits, bound=total / now.cpus if now.cpus else None,
@@ -74,7 +74,7 @@ def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
 
 
 def _rate(before: float | None, now: float | None, over: float) -> float | None:
-    """Return the increase of a cumulative figure over a time, or over another figure; None if it is not known."""
+    """Return the increase of a cumulative figure divided by `over`; None if unknown or if the figure was reset."""
     return None if before is None or now is None or over <= 0 or now < before else (now - before) / over
 
 
@@ -83,7 +83,7 @@ def _most(values: Iterable[Any]) -> Any:
 
 
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
-"""Metrics that are a share of the last moments, used where nothing better is known."""
+"""Metrics of utilization, used if a device's collector reports no activity."""
 STATE: Final = "gpu.state"
 FALLEN: Final = "gpu.xid"
 XID_FALLEN: Final = "79"
@@ -94,14 +94,14 @@ Values = dict[str, float]
 
 
 class DevicePoints:
-    """Finds the values of devices that the accounting needs in the points of a tick."""
+    """Picks the values that the accounting needs from the points of a tick."""
 
     def __init__(self) -> None:
         self._fallen: dict[Place, float] = {}
-        """Count of Xid 79 by GPU."""
+        """GPU -> its last count of Xid 79."""
 
     def take(self, tick: Iterable[Datapoint]) -> dict[Place, Values]:
-        """Return the needed values of each device; FALLEN of a GPU that has fallen off the bus in this tick."""
+        """Return the needed values of each device, and FALLEN for a GPU that fell off the bus in this tick."""
         values: dict[Place, Values] = {}
         for point in tick:
             name = point.metric.name
@@ -116,7 +116,7 @@ class DevicePoints:
 
 
 def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
-    """Yield the activity of devices whose collector reports none, by the utilization in their points."""
+    """Yield the activity of devices whose collector reports none, from the utilization in their points."""
     used = (process.dims for process in reading.processes or ())
     named = {place_of(dims): dims for dims in (*used, *reading.names.values())}
     for place, figures in values.items():

@@ -1,4 +1,4 @@
-"""The devices and the jobs that hold them, from reading to reading; each job is charged for its part."""
+"""All devices and the jobs that hold them, from reading to reading; charges each job for its share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from chipwatch.jobs.ledger import Hold, JobLedger
 T = TypeVar("T")
 
 MISSED: Final = 3
-"""Readings in a row that a device misses, while others answer, until it counts as lost."""
+"""Consecutive readings without a device, although others answer, after which it counts as lost."""
 STALE: Final = 60 * SECOND
-"""Time for which holders go on without facts that say who holds a device."""
+"""Time (ns) for which jobs keep a device if no reading says who holds it."""
 
 
 class Holders:
-    """Reads who holds each device, and books its time and energy on the accounts of these jobs."""
+    """Finds the jobs that hold each device, and adds its time and energy to their accounts."""
 
     def __init__(self, ledger: JobLedger, interval: int) -> None:
         """`interval`: ns between two ticks."""
@@ -33,17 +33,17 @@ class Holders:
         self.jobs: JobFacts | None = None
         """The last reading of jobs."""
         self.alive: set[Key] = set()
-        """Jobs that have a cgroup, a device or a process on one."""
+        """Jobs with a cgroup, an allocated device, or a process on a device."""
         self._ledger, self._clocks, self._interval = ledger, ledger.clocks, interval
         self._evidences, self._points, self._unnamed = Evidences(), DevicePoints(), UnnamedDevices()
         self._is_begun = self._is_late = False
-        """True once devices and jobs were read; true if the reading of jobs is stale."""
+        """True once devices and jobs were read; True if the reading of jobs is stale."""
         self._forgotten = 0
-        """Held time of partitions that no longer exist (ns)."""
+        """Time (ns) for which jobs held partitions that no longer exist."""
 
     @property
     def keys(self) -> set[Key]:
-        """Return the jobs that hold a device."""
+        """Return the keys of the jobs that hold a device."""
         return {key for device in self.devices.values() for key in device.held}
 
     def of(self, key: Key) -> dict[Place, JobDevice]:
@@ -52,19 +52,19 @@ class Holders:
 
     @property
     def allocated(self) -> int:
-        """Time (ns) in which devices were held: what was charged to jobs."""
+        """Time (ns) in which jobs held devices; it must equal the time that was charged to them."""
         return self._forgotten + sum(device.spent.allocated for device in self.devices.values())
 
     @property
     def missing(self) -> dict[str, str]:
-        """Return unknown things, and why."""
+        """Return each thing that is unknown, and why."""
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
         unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
         return {**(self.jobs.missing if self.jobs else {}), **late, **unnamed}
 
     @property
     def holds(self) -> dict[Key, dict[str, Hold]]:
-        """Return the devices that each job holds, for the next start."""
+        """Return the devices of each job, to save them for the next run."""
         holds: dict[Key, dict[str, Hold]] = {}
         offset = self._clocks.offset
         for place, device in self.devices.items():
@@ -75,7 +75,7 @@ class Holders:
         return holds
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int) -> None:
-        """Charge what the readings of a tick say."""
+        """Charge the jobs for the time up to the readings of a tick."""
         devices = [fact for fact in facts if isinstance(fact, DeviceFacts)]
         readings = [fact for fact in devices if fact.processes is not None or fact.activity]
         readings.sort(key=lambda reading: reading.moment)
@@ -101,7 +101,7 @@ class Holders:
             self._ledger.note(use)
 
     def _begin(self, moment: int, at: int) -> None:
-        """Compare what an earlier run left with the first readings."""
+        """Connect the first readings with an earlier run's state; drop that state if its clock cannot be trusted."""
         if self._clocks.is_astray(at, moment):
             self._clocks.earlier = None
             self._ledger.begin_again()
@@ -114,7 +114,9 @@ class Holders:
         for reading in readings:
             most = MOST_INTERVALS * self._interval
             self._is_late = self.jobs is not None and reading.moment - self.jobs.moment > most
-            if not self._is_late and (mine := self._take(reading, values, at)):  # else it waits for a reading of jobs
+            if self._is_late:
+                continue  # the next reading charges the time
+            if mine := self._take(reading, values, at):
                 answered |= mine
                 moments[reading.source] = reading.moment
         if answered and self.jobs and not any(device.unclear_since for device in self.devices.values()):
@@ -122,17 +124,17 @@ class Holders:
         self._pass_over(answered, moments, at)
 
     def _pass_over(self, answered: Collection[Place], moments: Mapping[str, int], at: int) -> None:
-        """Look after the devices that did not answer; `moments`: when each collector last read a device."""
+        """Handle the devices that did not answer; `moments`: time of each collector's last reading."""
         for place in self.devices.keys() - answered:
             device = self.devices[place]
-            if self.jobs and "jobs" not in self.jobs.missing:  # of jobs that `max_jobs` left out nothing is known
+            if self.jobs and "jobs" not in self.jobs.missing:  # else `max_jobs` left out jobs, which may be alive
                 gone = ((key, holder.owner) for key, holder in device.held.items() if key not in self.alive)
                 device.release({key for key, owner in gone if owner.cgroup or device.missed >= MISSED})
             if (moment := moments.get(device.source)) is not None:
                 self._miss(place, answered, moment, at)
 
     def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], at: int) -> set[Place]:
-        """Charge the reading of one collector; return the devices in it."""
+        """Charge the reading of one collector; return its devices."""
         jobs, names = self.jobs, reading.names
         processes = _by_place((place_of(process.dims), process) for process in reading.processes or ())
         allocations = jobs.allocations if jobs else ()
@@ -143,7 +145,7 @@ class Holders:
             place = place_of(activity.dims)
             answered.add(place)
             if (device := self.devices.get(place)) is None:
-                begun = read.get(place[:1])  # of a device that was divided otherwise until now
+                begun = read.get(place[:1])  # the device was partitioned differently until now
                 last = None if begun is None else DeviceReading(begun, {}, paused=True)
                 device = self.devices[place] = JobDevice(activity.dims, last)
             device.dims, device.source = activity.dims, reading.source
@@ -164,7 +166,7 @@ class Holders:
         return answered
 
     def _following(self, place: Place, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
-        """Return the use of a device after the last one; None if it is unclear since the agent began, and waits."""
+        """Continue a device's use from its last reading; None if nobody knows yet who holds it after a restart."""
         device = self.devices[place]
         goes_on = self._ledger.has_held or self._clocks.stopped is not None
         is_unclear = not lost and self._is_unclear(place, use, jobs)
@@ -178,9 +180,9 @@ class Holders:
 
     def _is_unclear(self, place: Place, use: Use, jobs: JobFacts) -> bool:
         """
-        Return whether a reading does not say who holds the device, for at most a minute.
+        Return True if a reading cannot say who holds the device; at most for a minute.
 
-        Its processes were not listed, or are newer than the reading of jobs, or the kubelet did not answer.
+        Then its processes were not listed, or are newer than the reading of jobs, or the kubelet did not answer.
         """
         device, followed = self.devices[place], jobs.followed
         is_new = followed is not None and any(process.pid not in followed for process in use.processes or ())
@@ -194,13 +196,13 @@ class Holders:
         return False
 
     def _resume(self, place: Place, moment: int, at: int) -> None:
-        """Continue the charges of a device from its last reading before the agent stopped."""
+        """Continue the charges of a device from its last reading in an earlier run of the agent."""
         device, clocks = self.devices[place], self._clocks
         holds = self._ledger.resume(_name(place))
         if device.is_begun or (not holds and clocks.stopped is None):
-            return  # it was read since then: the state folder was another agent's when this one started
+            return  # the device was read in this run: another agent held the state folder when this one started
         last = max((hold.last for _, hold in holds), default=clocks.stopped or 0)
-        begun = max(0, clocks.moment_of(last, at, moment))  # not before a boot
+        begun = max(0, clocks.moment_of(last, at, moment))  # not before the last boot
         holding = {}
         for owner, hold in holds:
             ran = None if hold.ran is None else clocks.moment_of(hold.ran, at, moment)
@@ -208,7 +210,7 @@ class Holders:
         device.resume(begun, holding)
 
     def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: Values) -> None:
-        """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
+        """Take a reading of one device; charge its jobs for the time, and for energy in proportion to it."""
         before, last = device.held, device.last
         evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
         charged = device.take(activity, use, evidence, self._interval, values)
@@ -227,9 +229,9 @@ class Holders:
         *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
     ) -> None:  # fmt: skip
         """
-        Add the time since the last reading to the accounts, by job and state (ns); `holders`: now or then.
+        Add the time since the last reading (ns, by job and state) to the accounts of `holders`: jobs of now or of then.
 
-        `watts`: joules a nanosecond, `used`: bytes of memory in use, `is_resumed`: not read before in this run.
+        `watts`: joules per nanosecond; `used`: bytes of memory in use; `is_resumed`: the first reading in this run.
         """
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
@@ -246,17 +248,17 @@ class Holders:
                 account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
 
     def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
-        """Charge a device as lost that misses readings while others answer; forget a part that no longer exists."""
+        """Count a missed reading. The third makes a device lost. A partition that no longer exists is forgotten."""
         device = self.devices[place]
         device.missed += 1
-        if any(place[:1] == other[:1] for other in answered):  # it was divided into instances, or divided again
+        if any(place[:1] == other[:1] for other in answered):  # the device was partitioned differently
             self._forgotten += self.devices.pop(place).spent.allocated
         elif device.missed >= MISSED and device.last and moment > device.last.moment:
             self._book(device, device.held, device.lose(device.last, moment, self._interval), at)
 
 
 def _unread(jobs: JobFacts | None) -> str:
-    """Return why a job may hold a device on which no process is listed: what tells about it cannot be read."""
+    """Return why a job may hold a device although it has no listed process: a source of jobs cannot be read."""
     told = jobs.missing if jobs else {"pids": "the collector jobs does not run, or has not answered yet"}
     return next((told[what] for what in ("pids", "mapping", "kubelet") if what in told), "")
 
@@ -269,7 +271,7 @@ def _by_place(items: Iterable[tuple[Place, T]]) -> dict[Place, list[T]]:
 
 
 def _of(items: Mapping[Place, Sequence[T]], place: Place) -> list[T]:
-    """Return what belongs to a device; a part has what the whole has."""
+    """Return the items of a device; a partition also has those that belong to its whole device."""
     whole = items.get(place[:1], ()) if len(place) > 1 else ()
     return [*items.get(place, ()), *whole]
 

@@ -1,4 +1,4 @@
-"""Finds the jobs that hold a device in one reading, by its processes and its allocations."""
+"""Finds the jobs that hold a device in one reading, from its processes and the schedulers' allocations."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from chipwatch.jobs.accounting import Holding, Key
 
 log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
-"""Sources that are schedulers: if one of them gave a device to a job, its other users are not its holders."""
+"""Sources that are schedulers: if one of them gave the device to a job, only that job holds it."""
 PROCESS: Final = "process"
-"""The source of an allocation that is known only from the device's use."""
+"""Source of a job that is known only by its process on the device."""
 UTILIZATION, OCCUPANCY, EQUAL = "utilization", "occupancy", "equal"
 Place = tuple[tuple[str, str], ...]
-"""The name of a device or of a part of it: (("gpu", "0"), ("mig", "1"))."""
+"""A device or a partition: its dimensions and their numbers, as in (("gpu", "0"), ("mig", "1"))."""
 
 
 @lru_cache(maxsize=10_000)
 def place_of(dims: Dimensions) -> Place:
-    """Return the device, and the part of it, that these dimensions name; nothing for the host's."""
+    """Return the device or partition that dimensions name; () if they name none."""
     return tuple((key, dims[key]) for key in DEVICES if key in dims)
 
 
 def label_of(place: Place) -> str:
-    """Return the number of a device, with that of its part."""
+    """Return the numbers of a device and its partition: 0.1."""
     return ".".join(number for _, number in place)
 
 
@@ -41,33 +41,33 @@ class Held(NamedTuple):
     source: str
     holding: Holding
     memory: float | None
-    """Bytes of the device's memory that its processes use, if known."""
+    """Bytes of the device's memory that the job's processes use; None if unknown."""
     share: float = 1.0
-    """Its part of the device: of the work of all holders, if that is known, else an nth."""
+    """The job's share of the device's work; 1/n for n jobs if their work is unknown."""
     basis: str = ""
-    """Measurement of `share`: `utilization`, `occupancy` or `equal`; "" if no other job holds the device."""
+    """Measurement behind `share`: `utilization`, `occupancy` or `equal`; "" if the job is alone."""
 
 
 class Use(NamedTuple):
     """The processes and allocations of a device in one reading."""
 
     processes: Sequence[DeviceProcess] | None
-    """None if the driver lists none."""
+    """None if the driver does not list processes."""
     owners: Mapping[int, Owner]
     allocations: Sequence[Allocation]
     alive: Collection[Key]
-    """Jobs that have a cgroup, a device or a process on one."""
+    """Jobs with a cgroup, an allocated device, or a process on a device."""
     moment: int
-    """Monotonic ns, and the same in ns since the epoch."""
+    """Time of the reading (monotonic ns); `at` is the same time in ns since the epoch."""
     at: int
     keeps: bool = False
-    """The reading does not say whether the holders of the last one have gone."""
+    """True if the reading cannot say who holds the device, so that the jobs of the last reading stay."""
     doubt: str = ""
-    """Why another job may hold the device than those that are known; "" if none may."""
+    """Why an unknown job may hold the device; "" if none can."""
 
 
 def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
-    """Return the jobs that hold a device, by the best source that knows; `has_worked`: since the last reading."""
+    """Return the jobs that hold a device: schedulers decide, then processes. `has_worked`: a kernel has run."""
     present: dict[Key, list[DeviceProcess]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
@@ -99,7 +99,7 @@ def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
 def _parts(
     jobs: Collection[Key], present: Mapping[Key, Sequence[DeviceProcess]], *, has_worked: bool
 ) -> tuple[Mapping[Key, float], str]:
-    """Return the part of each job in the work of a device, none where a job is alone, and how the parts are known."""
+    """Return each job's share of the device's work, and how it was measured; ({}, "") if one job is alone."""
     if len(jobs) < 2:
         return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
@@ -118,29 +118,29 @@ def _parts(
 
 
 def _is_stale(allocation: Allocation, owners: Mapping[Key, Owner]) -> bool:
-    """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
+    """Return True if a Slurm job without a cgroup has ended: another Slurm job uses its device."""
     has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in owners
     return has_ended and any(owner.kind == SLURM and owner.cgroup for owner in owners.values())
 
 
 SHOWN: Final = 4
 TICKS: Final = 3
-"""Ticks for which a late collector is awaited."""
+"""Ticks after which an unknown device is logged; a slow collector may still name it before."""
 
 
 class UnnamedDevices:
-    """Finds devices of jobs whose name in the scheduler no collector knows; logs each change."""
+    """Devices that a scheduler gave to jobs and that no collector knows by that name; logs each change."""
 
     def __init__(self) -> None:
         self._names: dict[str, Mapping[str, object]] = {}
-        """Collector -> names of its devices, as of its last reading."""
+        """Collector -> the names of its devices in its last reading."""
         self._ticks = 0
         self._logged = ""
         self.text = ""
-        """The unknown devices, for a person; "" if every device has a name."""
+        """A sentence that names the unknown devices; "" if there are none."""
 
     def take(self, readings: Iterable[DeviceFacts], jobs: JobFacts | None) -> None:
-        """Compare the devices of a tick with the schedulers' allocations."""
+        """Compare the devices that collectors read in a tick with the schedulers' allocations."""
         self._names |= {reading.source: reading.names for reading in readings}
         allocations = jobs.allocations if jobs else ()
         given = dict.fromkeys(grant.device for grant in allocations if grant.source in SCHEDULERS)

@@ -1,4 +1,4 @@
-"""The charges of each job, in this run of the agent and in earlier runs."""
+"""The accounts of jobs: how the device time of each was spent, in this run of the agent and in earlier runs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, Key
 
 OTHER: Final = Owner("", "other")
-"""Stands for all jobs beyond the limit."""
+"""The owner of the account that all jobs beyond the limit share."""
 KEPT: Final = 24 * 3600 * 1_000_000_000
-"""Time (ns) for which the account of a job that holds nothing is kept: the job may return, the agent may restart."""
+"""Time (ns) for which the account of a job without a device is kept: the job may come back."""
 MOST_BYTES: Final = 1 << 20
 """Most bytes of the saved state."""
 LATEST: Final = 2**62
 """A time (ns) beyond any clock: 146 years after 1970."""
 ENDED_AFTER: Final = 60 * 1_000_000_000
-"""Time (ns) after which a job that holds nothing has ended, if nothing of it is alive."""
+"""Time (ns) without a device after which a job has ended, if no process and no cgroup of it is left."""
 ZEROS: Final = dict.fromkeys((BUSY, STALLED, HELD, UNSEEN), 0)
-"""The states that an account has from the start: a store counts only what a counter gains after its first value."""
+"""States that a new account sends as 0: a store counts only the growth of a counter after its first value."""
 IDLE: Final = frozenset((STALLED, HELD, LOST, UNKNOWN))
 """The states without a kernel."""
 CAUSE: Final = "cause "
-"""Before a cause among the starts of an account."""
+"""Prefix of a cause among the keys of `Account.starts`."""
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class Hold(NamedTuple):
-    """A job on a device at the end of the agent (ns since the epoch)."""
+    """A job on a device when the agent stopped (ns since the epoch)."""
 
     last: Time
     """Time of the last reading of the device."""
@@ -40,38 +40,38 @@ class Hold(NamedTuple):
 
 
 class Account(msgspec.Struct):
-    """The charges of a job; times in ns."""
+    """The account of one job: device time by state and cause, and energy. Times are in ns."""
 
     owner: Owner
     since: Time
-    """Start of its oldest process or cgroup (ns since the epoch)."""
+    """Start of the job's oldest process or cgroup (ns since the epoch)."""
     seen: Time
-    """When it last held a device (ns since the epoch)."""
+    """Time at which the job last held a device (ns since the epoch)."""
     times: dict[str, Time] = {}
-    """GPU time by state; these counters go on after a restart of the agent."""
+    """Device time by state; these counters continue after a restart of the agent."""
     starts: dict[str, Time] = {}
-    """When each of these was zero (ns since the epoch)."""
+    """State, or CAUSE with a cause -> start time of that counter (ns since the epoch)."""
     idle: dict[str, Time] = {}
-    """GPU time without a kernel by cause."""
+    """Device time without a kernel, by cause."""
     energy: Amount = 0.0
     """Joules."""
     earlier: dict[str, Time] = {}
-    """The same of before a boot, and of another agent; not in the counters."""
+    """As `times`, from before a boot or from another agent: part of the job's sums, not of its counters."""
     earlier_idle: dict[str, Time] = {}
     earlier_energy: Amount = 0.0
     memory: Amount = 0.0
-    """The most memory of one device that it used, in bytes."""
+    """Most bytes of one device's memory that the job used."""
     held: dict[str, Hold] = {}
-    """The devices that it held when the agent stopped, until they are read again."""
+    """Devices that the job held when the agent stopped; each is removed when it is read again."""
     end_unseen: Time = 0
-    """Longest time (ns) for which it may have held a device after `seen`: the agent did not run at its end."""
+    """Time (ns) after `seen` in which the job may still have held a device: the agent did not run then."""
     recorded: Time = 0
-    """`seen` of its last record in the state folder."""
+    """The value of `seen` in the last record of the job's end; 0 if there is none."""
     cgroup: dict[str, Amount] = {}
-    """Usage of its cgroup, as in a record: CPU seconds, the CPUs that it may use, and the most bytes of memory."""
+    """Usage of the job's cgroup: CPU seconds, the CPUs that it may use, and most bytes of memory."""
 
     def charge(self, states: Mapping[str, int], slices: float, cause: str, at: int) -> None:
-        """Add time by state on a device, which is idle for a cause; `at`: when a new state was zero."""
+        """Add time (ns) by state on a device that is idle for `cause`; `at`: start time of new counters."""
         for state, time in {**ZEROS, **states}.items() if not self.times else states.items():
             weighted = round(time * slices)
             if state not in self.times:
@@ -83,56 +83,56 @@ class Account(msgspec.Struct):
                 self.idle[cause] += weighted
 
     def total(self, state: str) -> int:
-        """Return the time in a state since the job began."""
+        """Return the time (ns) in a state since the job began."""
         return self.times.get(state, 0) + self.earlier.get(state, 0)
 
     def idle_by_cause(self) -> dict[str, int]:
-        """Return the time without a kernel by cause since the job began."""
+        """Return the time (ns) without a kernel since the job began, by cause."""
         return _added(self.earlier_idle, self.idle)
 
 
 class SavedLedger(msgspec.Struct):
-    """Content of the file in the state folder."""
+    """The ledger as the state folder keeps it."""
 
     at: Time
     """Time of the last tick (ns since the epoch)."""
     accounts: list[Account]
     offset: int | None = None
-    """From the clock of readings, which goes on until a boot, to ns since the epoch."""
+    """Nanoseconds to add to the clock of readings, which starts at a boot, for time since the epoch."""
     price: float | None = None
-    """Dollars an hour of one accelerator."""
+    """Dollars per hour of one accelerator."""
 
 
 class Clocks:
-    """The clock of readings beside the time since the epoch (ns), in this run of the agent and in the one before."""
+    """Converts between the clock of readings and time since the epoch (ns), for this run and the one before."""
 
     def __init__(self) -> None:
         self.ticked = self.offset = 0
-        """Time of the tick before this one; time from the clock of readings, which begins at a boot, to the epoch."""
+        """Time of the last tick; nanoseconds to add to the clock of readings for time since the epoch."""
         self.stopped: int | None = None
-        """Time of the last tick of an earlier process, until devices are read."""
+        """Time of the last tick of an earlier run; None once devices were read."""
         self.earlier: int | None = None
-        """The offset in that process, unless the machine was booted since."""
+        """The offset in that run; None if the machine was booted since."""
 
     def begin(self, at: int, interval: int) -> None:
-        """Note the first tick: counters begin where the earlier process stopped, if that is not long ago."""
+        """Start at the first tick: counters begin where the earlier run stopped, but at most one interval ago."""
         if not self.ticked:
             self.ticked = at if self.stopped is None else min(at, max(self.stopped, at - interval))
 
     def is_astray(self, at: int, moment: int) -> bool:
-        """Return whether the earlier process ran before a boot, or with a clock that was ahead."""
+        """Return True if the earlier run was before a boot, or if its clock was ahead."""
         return self.stopped is not None and not 0 <= at - self.stopped <= moment
 
     def moment_of(self, then: int, at: int, moment: int) -> int:
-        """Return when a reading of the earlier process was, on the clock of a reading of `at`: before that."""
+        """Convert `then`, a time of the earlier run, to the clock of readings; `moment` is `at` on that clock."""
         return min(moment - (at - then) if self.earlier is None else then - self.earlier, moment - 1)
 
 
 class JobLedger:
     """
-    The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one.
+    The accounts of at most `most` jobs that hold devices, and of as many that no longer do; the rest share one.
 
-    `price` is dollars an hour of one accelerator.
+    `price` is dollars per hour of one accelerator.
     """
 
     def __init__(self, most: int, price: float | None = None) -> None:
@@ -140,14 +140,14 @@ class JobLedger:
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
         self.has_held = False
-        """True while an account has devices that it held when the agent stopped."""
+        """True while an account has devices of an earlier run that were not read yet."""
         self._past = 0
-        """Time (ns) charged before this run in accounts, less that of this run in accounts that were forgotten."""
+        """Time (ns) in the accounts from earlier runs, less this run's time in accounts that were forgotten."""
         self._sent: dict[Key, Account] = {}
-        """Accounts as an earlier run sent them last, until this run sends them."""
+        """Accounts as an earlier run last sent them; each is removed once this run has sent it."""
 
     def account(self, owner: Owner, at: int) -> Account:
-        """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
+        """Return the account of a job that holds a device at `at`; the account of OTHER if there are too many jobs."""
         key = owner.key
         if key not in self._live:
             if len(self._live - {OTHER.key}) >= self._most:
@@ -160,18 +160,18 @@ class JobLedger:
         return account
 
     def note(self, use: GroupUse) -> None:
-        """Take what a job's cgroup used."""
+        """Store the usage of a job's cgroup in its account."""
         if account := self.accounts.get(use.owner.key):
             memory = max(account.cgroup.get("host_memory_max", 0), use.memory_max or 0)
             now = {"cpu": use.cpu, "cpus": use.cores, "host_memory_max": memory or None}
             account.cgroup |= {word: figure for word, figure in now.items() if figure is not None}
 
     def cost(self, seconds: float) -> float | None:
-        """Return the price of accelerators for a time."""
+        """Return the price (dollars) of accelerators for a time; None without a price per hour."""
         return None if self.price is None else seconds / 3600 * self.price
 
     def row(self, account: Account) -> dict[str, Any]:
-        """Return the charges of a job since it began, for answers and records."""
+        """Return a job's account since the job began, for JSON: answers and records."""
         owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
         return {
             "job": owner.job, "kind": owner.kind, "user": owner.user, "partition": owner.partition,
@@ -184,12 +184,12 @@ class JobLedger:
         }  # fmt: skip
 
     def end(self, holding: Iterable[Key], at: int) -> list[Account]:
-        """Return the accounts whose jobs hold nothing any more; forget the oldest of those that ended before."""
+        """Return the accounts of jobs that no longer hold a device; forget the oldest that ended before."""
         holding = {*holding}
         over = self._live - (holding if len(holding) <= self._most else holding | {OTHER.key})
         self._live -= over
         for account in self.accounts.values():
-            account.seen = min(account.seen, at)  # the clock was ahead
+            account.seen = min(account.seen, at)  # if the clock was ahead
         past = sorted((account.seen, key) for key, account in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
@@ -198,13 +198,13 @@ class JobLedger:
         return [self.accounts[key] for key in over]
 
     def unrecorded(self) -> list[Account]:
-        """Return the accounts of jobs that hold nothing and have no record of their end yet."""
+        """Return the accounts of jobs without a device whose end has no record yet."""
         past = (account for key, account in self.accounts.items() if key not in self._live and key != OTHER.key)
         unrecorded = (account for account in past if account.recorded != account.seen)
         return [account for account in unrecorded if any((*account.times.values(), *account.earlier.values()))]
 
     def ended(self, alive: Container[Key], at: int) -> list[Account]:
-        """Return the accounts whose record is due; at once where so many wait that some would be forgotten."""
+        """Return the accounts of ended jobs to record now: after a minute, or at once if too many wait."""
         waiting = self.unrecorded()
         before = at - (ENDED_AFTER if 2 * len(waiting) < self._most else 0)
         return [account for account in waiting if account.owner.key not in alive and account.seen <= before]
@@ -214,12 +214,12 @@ class JobLedger:
         return [self.accounts[key] for key in sorted(self._live)]
 
     def holds(self, place: str) -> list[tuple[Owner, Hold]]:
-        """Return the jobs that held a device when the agent stopped, until it is read."""
+        """Return the jobs that held a device when the agent stopped; none once the device was read."""
         accounts = self.accounts.values() if self.has_held else ()
         return [(account.owner, account.held[place]) for account in accounts if place in account.held]
 
     def resume(self, place: str) -> list[tuple[Owner, Hold]]:
-        """Return, once, the jobs that held a device when the agent stopped."""
+        """Return the jobs that held a device when the agent stopped, and forget them."""
         holds = self.holds(place)
         for account in self.accounts.values() if holds else ():
             account.held.pop(place, None)
@@ -228,29 +228,29 @@ class JobLedger:
 
     @property
     def charged(self) -> int:
-        """Time (ns) charged in this run."""
+        """Time (ns) that was charged in this run."""
         return sum(sum(account.times.values()) for account in self.accounts.values()) - self._past
 
     def begin(self, at: int) -> None:
-        """Note the first reading of this run: jobs that held a device before it may have ended at any time since."""
+        """Start at the first reading of this run: jobs that held a device may have ended at any time since the stop."""
         for account in self.accounts.values():
             if account.held:
                 account.end_unseen = max(0, at - account.seen)
 
     def open_at_zero(self, account: Account, at: int) -> None:
-        """Send the values from before the first charge of an account first, with their start."""
+        """Have the account of a resumed job sent as zeros first, so that a store sees its counters grow."""
         starts = dict.fromkeys(ZEROS, at)
         self._sent[account.owner.key] = Account(account.owner, account.since, account.seen, {**ZEROS}, starts)
 
     def to_send(self, account: Account) -> Account:
-        """Return the account as it is to be sent: at first as the earlier run sent it last, so that it only grows."""
+        """Return the values to send: once those that the earlier run sent last, then present ones; they only grow."""
         return self._sent.pop(account.owner.key, account)
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
-        Return the accounts as JSON; `holds` by device, the rest as in `SavedLedger`.
+        Return the ledger as JSON, a `SavedLedger`, with the devices that each job holds.
 
-        If the result is too long, the jobs that held a device least recently are left out.
+        If it is longer than MOST_BYTES, the jobs that held a device least recently are left out.
         """
         accounts = []
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
@@ -264,9 +264,9 @@ class JobLedger:
 
     def restore(self, saved: bytes) -> None:
         """
-        Restore the accounts and clocks of an earlier run; raise ValueError.
+        Restore the accounts and clocks of an earlier run; raise ValueError if they cannot be read.
 
-        Where another agent kept them while this one ran, what both have charged counts once.
+        If another agent kept the ledger while this one ran, time that both have charged counts once.
         """
         try:
             state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
@@ -292,7 +292,7 @@ class JobLedger:
         self.clocks.stopped, self.clocks.earlier = state.at or None, state.offset
 
     def begin_again(self) -> None:
-        """Let the counters that this run has not sent begin at zero; what they counted stays in the sums of jobs."""
+        """Start the counters that this run has not sent at zero; what they had counted stays in the jobs' sums."""
         for key in self._sent:
             account = self.accounts[key]
             self._past -= sum(account.times.values())

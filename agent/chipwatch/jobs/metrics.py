@@ -1,4 +1,4 @@
-"""The metrics of jobs, and of the time of accelerators."""
+"""The metrics of the processor `jobs`: of jobs, and of the time of accelerators."""
 
 from __future__ import annotations
 

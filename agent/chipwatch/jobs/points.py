@@ -1,4 +1,4 @@
-"""The datapoints of jobs and of devices, from their accounts."""
+"""Makes datapoints of the accounts of jobs and devices."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from chipwatch.jobs.ledger import CAUSE, OTHER, Account, JobLedger
 
 @dataclass(slots=True)
 class JobSeries:
-    """A job whose series are sent, and the devices that it holds."""
+    """The account of a job, with the devices that it holds in this tick."""
 
     account: Account
     gpus: dict[str, float] = field(default_factory=dict)
-    """Devices by source of the allocation, a part by its slices."""
+    """Source of the allocation -> number of devices; a partition counts by its slices."""
     work: list[float] = field(default_factory=list)
-    """Work of each."""
+    """Share of the time in which kernels ran, for each device."""
 
 
 class JobPoints:
-    """Yields the points of a tick."""
+    """Yields the datapoints of a tick; keeps the states that were counted before, to send them as 0."""
 
     def __init__(self, ledger: JobLedger, *, with_user: bool) -> None:
-        """`with_user`: jobs have their user as a dimension."""
+        """`with_user`: the user is a dimension of each job."""
         self._ledger, self._with_user = ledger, with_user
         self.counts: dict[Dimensions, float] = {}
-        """Accelerators by state and cause."""
+        """State and cause, as dimensions -> number of accelerators."""
 
     def of_jobs(self, devices: Mapping[Place, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
-        """Yield the families of the jobs that hold a device, and the last values of those that ended."""
+        """Yield the points of all jobs that hold a device, and the last points of jobs that ended."""
         families = {id(past): JobSeries(past) for past in ended}
         for device in devices.values():
             shares: dict[Dimensions, float] = {}
@@ -79,7 +79,7 @@ class JobPoints:
 
     def of_devices(self, devices: Mapping[Place, JobDevice], at: int) -> Iterator[Datapoint]:
         """Yield the number of accelerators by state, and the idle and busy time of GPUs."""
-        self.counts = dict.fromkeys(self.counts, 0.0)  # what is no more is 0
+        self.counts = dict.fromkeys(self.counts, 0.0)  # a state that no device has any more is sent as 0
         wholes = defaultdict[Place, float](float)
         for place, device in devices.items():
             wholes[place[:1]] += device.slices
@@ -109,6 +109,6 @@ def _with(dims: Dimensions, **more: str) -> Dimensions:
 
 @lru_cache
 def count_dims(state: str, cause: str) -> Dimensions:
-    """Return the dimensions of the number of accelerators in a state; a stalled one has a cause, if that is known."""
+    """Return the dimensions of a number of accelerators: the state, and for stalled ones the cause if it is known."""
     has_cause = state == STALLED and cause not in ("", "other")
     return Dimensions(state=state, cause=cause) if has_cause else Dimensions(state=state)

@@ -1,4 +1,4 @@
-"""Charges the time of accelerators to jobs, by state, and finds why accelerators are idle; see docs/jobs.md."""
+"""The processor `jobs`: charges the time of accelerators to jobs, and finds why accelerators are idle; docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chipwatch.jobs.points import JobPoints
 
 log: Final = logging.getLogger(__name__)
 SAVED: Final = 60 * SECOND
-"""Time after which the state is saved again where no job holds a device."""
+"""Time (ns) after which the state is saved again while no job holds a device."""
 
 
 class JobsProcessor(Processor):
@@ -47,21 +47,21 @@ class JobsProcessor(Processor):
             self.metrics = tuple(metric for metric in ALL if metric is not COST)
         self._job_dims, self._given = config.dimensions, Given()
         self._lock = threading.Lock()
-        """Held while a tick changes what `answer` and `saved` read."""
+        """Protects the accounts: `derive` changes them, `answer` and `saved` read them on other threads."""
         self._ledger = JobLedger(config.max_jobs, config.dollars_per_hour)
         self._holders = Holders(self._ledger, round(config.interval * SECOND))
         self._points = JobPoints(self._ledger, with_user="user" in config.dimensions)
         self._answers = JobAnswers(self._holders, self._ledger, self._points)
         self._problem = ""
-        """Why the last record could not be written."""
+        """Why the last record could not be written; "" if it was."""
         self._saved_at: int | None = None
-        """Time of the tick whose state was saved last (ns since the epoch); None: it has changed since."""
+        """Time of the tick whose state was saved last (ns since the epoch); None if the state has changed since."""
 
     def open(self, given: Given) -> None:
         self._given = given
 
     def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
-        """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
+        """Charge the time since the last tick to jobs; return the points of jobs and devices."""
         with self._lock:
             holders = self._holders
             holders.take(facts, tick, at)
@@ -75,7 +75,7 @@ class JobsProcessor(Processor):
             return points
 
     def _record(self, at: int) -> None:
-        """Write the records of jobs that have ended; after an error, try again in each tick."""
+        """Write the records of jobs that ended; after an error, try again in each tick."""
         holders, ledger = self._holders, self._ledger
         if holders.jobs is None or not (ended := ledger.ended(holders.alive, at)):
             return

@@ -1,4 +1,4 @@
-"""Why a job is slow: a pure function from figures of the last minutes to causes, by the rules of reasons.json."""
+"""Finds why a job is slow: a pure function from its figures of the last minutes to causes, by rules of reasons.json."""
 
 from __future__ import annotations
 
@@ -11,82 +11,82 @@ from typing import Any, Final, NamedTuple
 TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 WORD: Final = re.compile(r"{([\w.]+)}")
 MOST: Final = 3
-"""Causes that are named."""
+"""Most causes in an answer."""
 LATE: Final = "rank.late"
 WIDE: Final = ("all", "slow", "last", LATE)
-"""Losses of one rank for which all others wait, where others are known."""
+"""Losses of one rank that all other ranks wait for: each rank loses that time."""
 LEAST: Final = 0.05
 """Share of GPU time below which nothing counts as slowing a job."""
 LEAST_SECONDS: Final = 55.0
-"""Seconds of readings from which a share is stated."""
+"""Seconds of readings without which no share of the time is stated."""
 USELESS: Final = ("stalled", "held", "throttled", "lost")
 UNREAD: Final = ("unknown", "unseen")
 
 
 class JobFigure(NamedTuple):
-    """A figure of a job, and the device, rank or server that it is about."""
+    """One figure of a job, and the device, rank or server that it is about."""
 
     name: str
-    """A name of the table, or a word alone for a sentence."""
+    """A name that rules use, in a condition or as a word of their sentence."""
     number: float
     word: str = ""
 
 
 class Figures(NamedTuple):
-    """The figures of a job over the last minutes; an absent one is unknown."""
+    """All figures of a job over the last minutes; a figure that is absent is unknown."""
 
     numbers: Mapping[str, float]
-    """By the names of the table; `share.` and `idle.` are shares of the GPU time on this machine."""
+    """Name -> number. Names that begin with `share.` or `idle.` are shares of the job's GPU time on this machine."""
     words: Mapping[str, str]
-    """The device, rank or server that a figure is about."""
+    """Name -> the device, rank or server that the figure is about."""
     seconds: float
-    """Time that was read."""
+    """Seconds that the readings cover."""
     gpus: float
-    """On this machine."""
+    """The job's GPUs on this machine; a partition counts by its slices."""
     ranks: int = 0
-    """On all machines; 0 if unknown."""
+    """The job's ranks on all machines; 0 if unknown."""
     unknown: Sequence[str] = ()
-    """Unknown things, and why they are unknown."""
+    """Things that could not be read, and why."""
 
 
 class Cause(NamedTuple):
-    """Something that slows a job, and what to do."""
+    """Something that slows a job, and what to do about it."""
 
     cause: str
     says: str
     do: str
     evidence: Sequence[str]
-    """Figures, and where they come from."""
+    """The figures that show it, each with its source."""
     lost: float
-    """GPUs that stand still for it, as a mean; 0 if a cause above it has the same loss."""
+    """Mean number of GPUs that stand still because of it; 0 if a cause above it explains the same loss."""
     is_most: bool = False
-    """The loss is at most that."""
+    """True if `lost` is an upper limit."""
 
 
 class Reasons(NamedTuple):
-    """The answer: causes, ranked, or why there are none."""
+    """Why a job is slow: causes, the largest loss first, or why none is named."""
 
     causes: Sequence[Cause] = ()
     nothing: str = ""
-    """Why nothing slows the job."""
+    """A sentence that nothing slows the job; "" if that is not so or not known."""
     unknown: str = ""
-    """Why it is not known."""
+    """Why it is not known whether something slows the job."""
     lost: float | None = None
-    """Share of the job's GPU time here in which nothing was computed."""
+    """Share of the job's GPU time on this machine in which nothing was computed; None if unknown."""
 
     @property
     def sentence(self) -> str:
-        """Return the first cause, or why none is named."""
+        """Return the sentence of the first cause, or why none is named."""
         return self.causes[0].says if self.causes else self.nothing or f"not known: {self.unknown}"
 
     @property
     def answer(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the reasons for JSON."""
         return {**self._asdict(), "causes": [cause._asdict() for cause in self.causes], "sentence": self.sentence}
 
 
 def reasons(figures: Figures) -> Reasons:
-    """Return at most three causes; only what is certain at once where there are readings of less than a minute."""
+    """Return at most three causes. With less than a minute of readings, only rules that need no share apply."""
     numbers = figures.numbers
     is_read = figures.seconds >= LEAST_SECONDS
     rules = [rule for rule in TABLE["rules"] if (is_read or rule["loss"] == "all") and _holds(rule, numbers)]
@@ -108,7 +108,7 @@ def reasons(figures: Figures) -> Reasons:
     causes.sort(key=lambda cause: -cause.lost)
     lost = sum(numbers.get(f"share.{state}", 0.0) for state in USELESS) + numbers.get("share.waiting", 0.0)
     if causes:
-        if stands:  # causes of one loss stay together
+        if stands:  # causes of a standstill come first, and stay together
             causes.sort(key=lambda cause: cause.cause not in {rule["cause"] for rule in rules if rule["loss"] == "all"})
         return Reasons(causes[:MOST], lost=lost if is_read else None)
     if not is_read:
@@ -119,7 +119,7 @@ def reasons(figures: Figures) -> Reasons:
 
 
 def _unknown(figures: Figures, lost: float) -> str:
-    """Return why a job may be slow though no rule holds, "" if nothing slows it."""
+    """Return why a job may be slow although no rule applies; "" if nothing slows it."""
     numbers, why = figures.numbers, "; ".join(figures.unknown)
     unread = sum(numbers.get(f"share.{state}", 0.0) for state in UNREAD)
     if unread >= LEAST:

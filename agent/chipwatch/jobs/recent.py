@@ -1,4 +1,4 @@
-"""The last minutes of jobs, devices and this machine, as figures for `reasons`."""
+"""Remembers the last five minutes of jobs, devices and this machine; makes figures of them for `reasons`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from chipwatch.jobs.reasons import JobFigure
 WINDOW: Final = 300 * SECOND
 EVERY: Final = 10 * SECOND
 PEERS: Final = 120 * SECOND
-"""Time over which devices are compared."""
+"""Time (ns) over which the devices of a job are compared."""
 LEAST_READINGS: Final = 6
 LEAST_PEERS: Final = 4
 MOST: Final = 3
-"""Names in a sentence."""
+"""Most ranks that a sentence names."""
 SPREAD: Final = 5 * 1.4826
-"""Median absolute deviations from which a device differs; 1.4826 of them are a standard deviation."""
+"""Median absolute deviations beyond which a device is an outlier: five standard deviations of 1.4826 each."""
 RISES: Final = (
     "rdma.link.downed", "rdma.errors", "rdma.retransmits", "nfs.timeouts", "gpu.link.errors", "gpu.pcie.replays",
 )  # fmt: skip
-"""Counters whose rise is a figure, of the series that rose most."""
+"""Counters whose increase is a figure: that of the series that grew most."""
 OF_DEVICES: Final = ("gpu.link.errors", "gpu.pcie.replays")
-"""Of these the rise must be far above that of the job's other devices, if there are three or more."""
+"""Counters that must grow far more on one device than on the job's other devices, if it has four or more."""
 READ: Final = ("disk.read", "nfs.read")
 WRITTEN: Final = ("disk.written", "nfs.written")
 CLOCKS: Final = ("gpu.clock.sm", "gpu.clock.graphics")
@@ -41,43 +41,43 @@ NAMED: Final = frozenset((*RISES, UNANSWERED))
 LAUNCHED: Final = "job.collectives"
 KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
 PHASES: Final = ("startup", "no_process", "held")
-"""Causes of idle time that last until something begins: figures are of the time after that."""
+"""Causes of idle time before a job's work; figures cover only the time after them."""
 THROTTLED: Final = "throttled"
-"""Stands among the values for the share of a tick in which heat or power slowed a device down."""
+"""Key, beside metrics, of the share of a tick in which heat or power slowed a device."""
 Values = Mapping[tuple[str, Dimensions], float]
 
 
 class DeviceMoment(NamedTuple):
-    """A device of a job: cumulative figures (ns, weighted), and its process in a tick."""
+    """A device of a job in one tick: cumulative figures (ns, weighted by slices), and its process."""
 
     allocated: int
     late: int
-    """Time without a kernel, for data or the host."""
+    """Time without a kernel, because the device waited for data or the host."""
     waiting: int
-    """Time in which kernels ran and no unit computed."""
+    """Time in which kernels ran, but no unit of the GPU computed."""
     pid: int = 0
     blocked: bool = False
-    """The process is in an uninterruptible wait."""
+    """True if the process is in an uninterruptible wait."""
     delay: float = 0.0
-    """Seconds for which its main thread was ready to run and had no CPU, since its start."""
+    """Seconds since the process's start in which its main thread was ready to run but had no CPU."""
 
 
 class JobMoment(NamedTuple):
-    """A job's cumulative figures (ns, weighted)."""
+    """A job in one tick: cumulative figures (ns, weighted by slices)."""
 
     times: Mapping[str, int]
     idle: Mapping[str, int]
     busy: Mapping[str, int]
-    """Time of its devices with a kernel by kind of work."""
+    """Time of the job's devices with a kernel, by kind of work."""
     waited: Mapping[str, float] = {}
-    """Time of its devices without a kernel by cause, and figures that show the cause times that time."""
+    """Time of the job's devices without a kernel, by cause; and the sums of `Spent.shown`."""
     devices: Mapping[Place, DeviceMoment] = {}
     transfers: Mapping[int, tuple[int, int]] = {}
-    """Bytes that its processes read and wrote, by pid."""
+    """PID -> bytes that the process has read, and written."""
 
 
 class Moment(NamedTuple):
-    """One tick."""
+    """One remembered tick."""
 
     at: int
     values: Values
@@ -85,13 +85,13 @@ class Moment(NamedTuple):
 
 
 class RecentMoments:
-    """Keeps a tick every ten seconds, for five minutes."""
+    """Keeps one tick in ten seconds, for five minutes."""
 
     def __init__(self) -> None:
         self._moments: deque[Moment] = deque()
 
     def is_due(self, at: int) -> bool:
-        """Return whether to take this tick; begin again where the clock went back."""
+        """Return True if this tick is to be remembered; forget all ticks if the clock went back."""
         if self._moments and at < self._moments[-1].at:
             self._moments.clear()
         return not self._moments or at - self._moments[-1].at >= EVERY - SECOND // 2
@@ -107,7 +107,7 @@ class RecentMoments:
         self._moments.append(Moment(at, values, jobs))
 
     def of(self, key: Key) -> Span:
-        """Return the moments of a job since its last phase of idle time ended."""
+        """Return the moments of a job since its last phase without work (PHASES) ended."""
         moments = [moment for moment in self._moments if key in moment.jobs]
         if len(moments) < 2:
             return Span(key)
@@ -118,18 +118,18 @@ class RecentMoments:
 
 
 class Span(NamedTuple):
-    """The moments of a job, from which its figures are made."""
+    """Consecutive moments of one job, from which its figures are computed."""
 
     key: Key
     moments: Sequence[Moment] = ()
 
     @property
     def seconds(self) -> float:
-        """Return the time from the first to the last."""
+        """Return the seconds from the first moment to the last."""
         return (self.moments[-1].at - self.moments[0].at) / SECOND if self.moments else 0.0
 
     def figures(self, places: Iterable[Place]) -> Iterator[JobFigure]:
-        """Yield the figures of the job, which holds these devices; of one name the last one counts."""
+        """Yield the figures of the job on its devices, `places`. A later figure replaces one of the same name."""
         if not self.moments:
             return
         first, last = (moment.jobs[self.key] for moment in (self.moments[0], self.moments[-1]))
@@ -137,7 +137,7 @@ class Span(NamedTuple):
         shares = {figure.name: figure for figure in _shares(first, last)}
         yield from shares.values()
         waited = _grown(first.waited, last.waited)
-        for cause, signs in SIGNS.items():  # each as a mean over the time that was idle for the cause
+        for cause, signs in SIGNS.items():  # each figure is a mean over the time that was idle for its cause
             if (idle := waited.get(cause, 0.0)) > 0:
                 yield from (JobFigure(name, waited.get(name, 0.0) / idle) for name in signs)
         yield from self._transfers()
@@ -150,7 +150,7 @@ class Span(NamedTuple):
             yield from _compare([moment.values for moment in recent], mine, busiest)
 
     def _transfers(self) -> Iterator[JobFigure]:
-        """Yield the MB/s that were written while devices waited for data, and the share of writes in all bytes."""
+        """Yield MB/s written while devices waited for data, and the share of writes in all bytes."""
         waited = [moment.jobs[self.key].waited.get("data", 0) for moment in self.moments]
         gaps = [gap for gap, times in zip(pairwise(self.moments), pairwise(waited), strict=True) if times[0] < times[1]]
         seconds = sum(now.at - before.at for before, now in gaps) / SECOND
@@ -160,7 +160,7 @@ class Span(NamedTuple):
         )
         if own:
             read, written = (float(sum(own[pid][n] - first[pid][n] for pid in own)) for n in (0, 1))
-        elif len(self.moments[-1].jobs) == 1:  # else it may be another job that writes
+        elif len(self.moments[-1].jobs) == 1:  # with several jobs, another one may be writing
             read, written = (sum(_rise(*gap, names) for gap in gaps) for names in (READ, WRITTEN))
         else:
             return
@@ -169,7 +169,7 @@ class Span(NamedTuple):
             yield JobFigure("written.share", written / (read + written))
 
     def _rises(self, mine: set[Place]) -> Iterator[JobFigure]:
-        """Yield the rise of counters, of the device, port or server for which it is largest."""
+        """Yield the increase of each counter of RISES, for the device, port or server where it is largest."""
         begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(self.moments)))
         ended = dict(chain.from_iterable(moment.values.items() for moment in self.moments))
         rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
@@ -189,7 +189,7 @@ class Span(NamedTuple):
 
 
 def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[JobFigure]:
-    """Yield what NCCL says of the ranks of a job."""
+    """Yield the ranks of a job that NCCL reports as behind, missing or failed."""
     for name in ("behind", "missing", "failed") if reports else ():
         total, word = 0, ""
         for report in reports:
@@ -214,7 +214,7 @@ def _grown(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, f
 
 
 def _shares(first: JobMoment, last: JobMoment) -> Iterator[JobFigure]:
-    """Yield the parts of the job's GPU time, and of the time of its devices with kernels."""
+    """Yield the shares of states, causes and waiting kernels in the job's GPU time."""
     spent, idle = _grown(first.times, last.times), _grown(first.idle, last.idle)
     busy = _grown(first.busy, last.busy)
     if (total := sum(spent.values())) <= 0:
@@ -233,7 +233,7 @@ def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
 
 
 def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iterator[JobFigure]:
-    """Yield the device whose clock is far below that of its peers, and the one that is throttled far more."""
+    """Yield the device with a clock far below its peers, the one throttled far more, and the one with less power."""
     names = CLOCKS, (THROTTLED,), ("gpu.temperature",), (POWER,)
     clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
     if clocks:
@@ -255,7 +255,7 @@ def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iter
 
 
 def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[Place, float]:
-    """Return the mean of a gauge by device; of one name for all."""
+    """Return the mean of a gauge by device, for the first of `names` that any device has."""
     for name in names:
         by_place: dict[Place, list[float]] = {}
         for values in readings:
@@ -268,7 +268,7 @@ def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[P
 
 
 def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
-    """Return the only device of a job whose counter rose far more than that of any peer."""
+    """Return the one device of a job whose counter grew far more than its peers'; None if there is none."""
     by_place = dict.fromkeys(mine, 0.0)
     for (metric, dims), rise in rises.items():
         if metric == name and (place := place_of(dims)[:1]) in mine:
@@ -279,7 +279,7 @@ def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
 def _late(
     moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Mapping[str, JobFigure]
 ) -> Iterator[JobFigure]:
-    """Yield the device for which all others wait, and the one that is late, with a sign of its cause."""
+    """Yield the device that all others wait for, and the one that gets its data late, with a sign of the cause."""
     first, last = moments[0], moments[-1]
     spent = {place: last[place].allocated - first[place].allocated for place in last.keys() & first.keys()}
     spent = {place: allocated for place, allocated in spent.items() if allocated > 0}
@@ -296,7 +296,7 @@ def _late(
     for name, each in (("rank.files", blocked), ("rank.cpu", delays)):
         if _highest(each, 0.1) == latest:
             yield JobFigure(name, each[latest] - median(each.values()))
-    for name in ("idle.data", "idle.host"):  # waits of this device alone are not a second cause
+    for name in ("idle.data", "idle.host"):  # a wait of this device alone is not a second cause
         if name in shares and shares[name].number <= 2 * late[latest] / len(spent):
             yield JobFigure(name, 0.0)
 
@@ -306,7 +306,7 @@ def _highest(shares: Mapping[Place, float], least: float) -> Place | None:
 
 
 def lowest(values: Mapping[Place, float], least: float) -> Place | None:
-    """Return the only device far below the others: by `least` of their median, and by five robust deviations."""
+    """Return the one device far below the others, by `least` of their median and by SPREAD; None if there is none."""
     if len(values) < LEAST_PEERS:
         return None
     middle = median(values.values())

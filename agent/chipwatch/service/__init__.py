@@ -1,5 +1,5 @@
 """
-The life of the process beside the engine: signals, state on disk, heartbeat, status, health, announcements, log files.
+A running agent beside its engine: signals, saved state, heartbeat, status, health, recordings, logs.
 
-Nothing here parses options or prints a result.
+It parses no options and prints no results.
 """

@@ -1,4 +1,4 @@
-"""Logs the start and the end of a run: what it collects, where it sends, its ledger."""
+"""Logs what a run collects and where it sends, and at its end what became of its points."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Announcements:
-    """Logs what a run collects and where it sends, once collectors have answered, and its ledger at the end."""
+    """Logs the start of a run, once its collectors have answered, and its end."""
 
     def __init__(self, config: Config, pipeline: Pipeline, folder: Path | None) -> None:
-        """Count from the ledgers as they are now; points of durable sinks are kept in `folder`, or in memory."""
+        """Count points from now on. `folder` holds the unsent points of durable sinks; None if they are in memory."""
         self._config, self._pipeline, self._folder = config, pipeline, folder
         self._before = {route.name: route.spool.ledger.totals() for route in pipeline.routes}
         pipeline.after_tick.append(self._start)
@@ -39,7 +39,7 @@ class Announcements:
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
             sink = route.worker.sink
-            if not (sink.limits.standard_output or sink.limits.scraped):  # a page is there with its points
+            if not (sink.limits.standard_output or sink.limits.scraped):  # what these send is plain to see
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
@@ -56,9 +56,10 @@ class Announcements:
         return f"{route.name}: {text}"
 
     def end(self, *, once: bool = False) -> None:
-        """Log the points of this run by the ledger; a warning if some were rejected, lost or not sent.
+        """
+        Log what became of the points of this run; a warning if some were rejected, dropped or kept.
 
-        After a single reading that a sink could not send, its error says enough.
+        With `once`, after a single reading, a sink that could not send has already logged its error: no warning.
         """
         for route in self._pipeline.routes:
             now, before = route.spool.ledger.totals(), self._before[route.name]
@@ -76,7 +77,7 @@ class Announcements:
 
 
 def _named(sampler: Sampler) -> str:
-    """Return the collector's name, with the number of what it found, such as `nvidia (8 x H100 80GB)`."""
+    """Return the collector's name with what it found: `nvidia (8 x H100 80GB)`."""
     count = re.match(r"\d[^,;]*", sampler.found or "")
     return f"{sampler.name} ({one_line(count[0])})" if count else sampler.name
 

@@ -1,4 +1,4 @@
-"""Logs what happens to GPUs: a loss, a request for a recovery, an Xid error, and the end of the first two."""
+"""Logs faults of GPUs: a loss, a request for a recovery, an Xid error; and the end of the first two."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STATE: Final = "gpu.state"
 XID: Final = "gpu.xid"
 RECOVERY: Final = "gpu.recovery_action"
 DIMS: Final = {STATE: ("gpu",), RECOVERY: ("gpu",), XID: ("gpu", "xid", "action")}
-"""The dimensions of our points; a plugin may yield a point without them."""
+"""Metric -> dimensions that it needs here; points of plugins may lack them."""
 WELL: Final = {(STATE, 1), (RECOVERY, 0)}
-"""A GPU works, or no longer asks for a recovery."""
+"""Metric and value that end a fault: the GPU works, or it no longer asks for a recovery."""
 
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
-    """Return which GPUs are lost or ask for a recovery, by the gauges among the points of a tick."""
+    """Return a reason for each GPU that is lost or asks for a recovery, from the points of a tick."""
     gauges = [point for point in points if point.metric.name in {STATE, RECOVERY}]
     if not gauges:
         return []
@@ -36,14 +36,14 @@ def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
 
 
 class DeviceLog:
-    """Listens to the points of a run; logs each trouble of a GPU once an hour at most, and its end."""
+    """Listens to the points of a run; logs each fault of a GPU at most once an hour, and its end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, for the hour between repeats."""
+        """`clock`: returns seconds; it times the hour between repeats."""
         self._clock = clock
         self._loggers: dict[str, ThrottledLogger] = {}
         self._troubles: dict[tuple[str, str], Reason] = {}
-        """GPU and text of the trouble -> troubles that go on."""
+        """GPU and text of a fault -> the fault, while it lasts."""
         self._xids: dict[Dimensions, float] = {}
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:
@@ -63,7 +63,7 @@ class DeviceLog:
                 self._take_xid(point)
 
     def _take_xid(self, point: Datapoint) -> None:
-        """Log an Xid error whose count rose."""
+        """Log an Xid error if its count grew."""
         dims, last = point.dims, self._xids.get(point.dims, 0)
         self._xids[dims] = point.value
         if point.value == last:
@@ -75,7 +75,7 @@ class DeviceLog:
         self._say(_name(point), says, next(iter(reasons([seen])), None), f"NVIDIA's catalogue: {dims['action']}")
 
     def _say(self, about: str, says: str, reason: Reason | None, note: str = "") -> None:
-        """Log the trouble of a GPU, with what to do, or with `note` where nobody has to do anything."""
+        """Log a fault of a GPU with what to do, or with `note` if nobody has to do anything."""
         level = logging.ERROR if reason and reason.severity == NOT_FIT else logging.WARNING
         self._logger(about).log(level, says, f"{says}. {reason.do}" if reason else f"{says} ({note})")
 

@@ -1,4 +1,4 @@
-"""An optional HTTP server for probes: /healthz and /readyz."""
+"""An optional HTTP server for the probes of Kubernetes and load balancers: /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Probe = Callable[[], tuple[bool, dict[str, Any]]]
 
 
 class HealthServer:
-    """Answers GET /healthz and /readyz with 200 or 503 and a line of JSON, on a daemon thread."""
+    """Answers GET /healthz and /readyz with status 200 or 503 and a line of JSON, on a daemon thread."""
 
     def __init__(self, address: str, healthy: Probe, ready: Probe) -> None:
-        """Bind `address`; raise OSError if that fails, ValueError if it is not an address."""
+        """Listen on `address`; raise OSError if that fails, ValueError if it is not an address."""
         self._probes = {"/healthz": healthy, "/readyz": ready}
         self._server = PageServer(parse_address(address), self._answer)
         self.host, self.port, self.close = self._server.host, self._server.port, self._server.close

@@ -1,4 +1,4 @@
-"""The heartbeat file, which shows that the agent runs, without a port or a thread."""
+"""The heartbeat file: it shows to probes that the agent runs, without a port or a thread."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 NAME: Final = "alive"
 """Name of the file in the state folder."""
 SIZE: Final = 512
-"""Bytes of the file; each record overwrites the last one."""
+"""Size of the file (bytes); each record overwrites the last one."""
 MAX_REASON: Final = 200
-"""Characters of the reason why the agent is not ready."""
+"""Most characters of the reason why the agent is not ready."""
 MAX_MISSED: Final = 3
 """Intervals without a tick after which the clock counts as hanging."""
 MIN_TIMEOUT: Final = 3.0
-"""Seconds without a tick that are always allowed."""
+"""Seconds without a tick after which the clock counts as hanging, at the least."""
 PAUSES: Final = (0.01, 0.02, 0.04)
-"""Seconds between attempts to lock the file, which a probe may hold for a moment."""
+"""Seconds between attempts to lock the file, because a probe may hold it for a moment."""
 
 
 def tick_timeout(interval: float) -> float:
@@ -38,7 +38,7 @@ def tick_timeout(interval: float) -> float:
 
 class Heartbeat:
     """
-    Writes the time of each tick, and whether the agent is ready, to a file that it holds locked.
+    Writes the time of each tick, and why the agent is not ready, to a file that it holds locked.
 
     Used by the clock's thread.
     """
@@ -53,8 +53,8 @@ class Heartbeat:
             raise
 
     def beat(self, why: str | None) -> None:
-        """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
-        with contextlib.suppress(OSError, ValueError):  # the age of the last record then shows the problem
+        """Record that a tick has ended now; `why`: the reason why the agent is not ready, or None."""
+        with contextlib.suppress(OSError, ValueError):  # a probe then sees that the last record is old
             reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
             self._write({"at": time.monotonic(), "late": self._late, "why": reason})
 
@@ -64,7 +64,7 @@ class Heartbeat:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         text = _encoded(record)
-        while len(text) >= SIZE:  # a character may take six bytes
+        while len(text) >= SIZE:  # JSON may write a character as six bytes
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
             text = _encoded(record)
         self._file.seek(0)
@@ -76,7 +76,7 @@ def _encoded(record: Mapping[str, Any]) -> bytes:
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:
-    """Return a heartbeat in `folder`; None if the file cannot be used, which is logged at `level`."""
+    """Return a heartbeat in `folder`; log at `level` and return None if its file cannot be used."""
     try:
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:

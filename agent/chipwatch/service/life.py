@@ -1,4 +1,4 @@
-"""The state folder and the probes of a run: heartbeat, status socket, saved state of processors, health server."""
+"""Keeps and shows the state of a run: heartbeat, status socket, saved state of processors, health server."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = Callable[..., Mapping[str, Any]]
-"""Returns the answer to a question, by the words that follow its name."""
+"""Returns the answer to a question on the status socket; its arguments are the words after the question's name."""
 
 RETRY: Final = 60.0
-"""Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
+"""Seconds between attempts to take the heartbeat while another run holds it."""
 MAX_STATE: Final = 4 << 20
-"""Bytes that are read of such a file."""
+"""Most bytes of a file of saved state."""
 
 
 def show_life(
     config: Config, folder: Path, pipeline: Pipeline, common: Identity, answers: Mapping[str, Answer]
 ) -> contextlib.ExitStack:
     """
-    Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result.
+    Keep a heartbeat and a status socket in `folder`; the caller closes the result.
 
-    `answers`: what the socket answers beside the status, the log and the processors.
+    If another run holds the folder, try again every RETRY seconds.
+    `answers`: answers of the socket in addition to the status, the log and the processors.
     """
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
     assert interval is not None
@@ -55,7 +56,7 @@ def show_life(
             return False
         open_now.callback(alive.close)
         pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
-        # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
+        # Only the holder of the heartbeat's lock may replace a socket that an ended run left behind.
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
@@ -82,9 +83,9 @@ def show_life(
 
 def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
     """
-    Restore processors from `folder`, and keep their state and records there; the caller holds its lock.
+    Restore processors from `folder`, and keep their state and records there; the caller holds the folder's lock.
 
-    A file that cannot be read is left out.
+    A file that cannot be read is logged, and its processor starts without state.
     """
     for derivation in derivations:
         path = folder / f"{derivation.name}.json"
@@ -101,9 +102,9 @@ def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
 
 def _keep(path: Path, failures: set[str], saved: bytes) -> None:
     """
-    Replace the state of a processor; one that is older than what was sent would count time twice.
+    Write the state of a processor. If that fails, remove the file: an old state would count time twice.
 
-    `failures`: reasons since the last success, of which each is logged once.
+    `failures`: reasons since the last success; each is logged once.
     """
     try:
         write_state(path, saved)
@@ -117,7 +118,7 @@ def _keep(path: Path, failures: set[str], saved: bytes) -> None:
 
 
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
-    """Return why points cannot be sent, apart from a failing network; None if they can."""
+    """Return why points cannot be sent; None if they can. A failing network does not count."""
     if common.known() is None:
         return "it is not known yet who this machine is"
     workers = [route.worker for route in pipeline.routes]
@@ -127,7 +128,7 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
 
 
 def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> HealthServer | None:
-    """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
+    """Start a server of /healthz and /readyz if the configuration asks for one; raise ConfigError."""
     if config.health is None:
         return None
     from chipwatch.service.health_server import HealthServer

@@ -1,4 +1,4 @@
-"""Log records in a file, for a run whose terminal belongs to another program."""
+"""Logs to a file, for a run whose terminal belongs to another program."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from chipwatch.service import log_formats as formats
 LOG_NAME: Final = "command.log"
 """Name of the file in the state folder."""
 MAX_BYTES: Final = 2 << 20
-"""Bytes of the file, and of the one before it, which is kept under the same name with `.1`."""
+"""Most bytes of the file, and of the file before it, whose name ends with `.1`."""
 MAX_LINES: Final = 20
-"""Records that are kept in memory where the file cannot be written."""
+"""Most records that are kept in memory if the file cannot be written."""
 
 
 class LogFile(io.TextIOBase):
     """
-    A file of limited size that only its owner may read; made when the first text is written.
+    A file of limited size, which only its owner may read; the first text creates it.
 
-    Several processes may write to one file. What cannot be written is kept in `unwritten`, as far as it is recent.
+    Several processes may write to one file. `unwritten` has the last texts that could not be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class LogFile(io.TextIOBase):
         self.unwritten: deque[str] = deque(maxlen=MAX_LINES)
 
     def writable(self) -> bool:
-        """Return True: what cannot be written is kept."""
+        """Return True: `write` never waits or fails."""
         return True
 
     def write(self, text: str) -> int:
@@ -60,7 +60,7 @@ class LogFile(io.TextIOBase):
         self._file = os.open(self._path, flags, 0o600)
 
     def _rotate(self) -> None:
-        """Begin a new file, unless another process has done so."""
+        """Begin a new file, unless another process has already done so."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self._path.stat(), os.fstat(self._file)):
                 self._path.replace(f"{self._path}.1")
@@ -69,7 +69,7 @@ class LogFile(io.TextIOBase):
 
 
 class FileHandler(formats.Handler):
-    """Writes records to a LogFile, and counts warnings and errors."""
+    """Writes records to a LogFile; counts warnings and errors."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._text = path, LogFile(path)
@@ -82,7 +82,7 @@ class FileHandler(formats.Handler):
         super().emit(record)
 
     def trouble(self, *, only_errors: bool) -> list[str]:
-        """Return a line that names the file if it has warnings or errors; what could not be written follows."""
+        """Return a line that names the file if warnings or errors were logged, then the texts that it lacks."""
         counts = {"error": self._counts[True], "warning": 0 if only_errors else self._counts[False]}
         totals = " and ".join(f"{n:,} {word}{'s' if n > 1 else ''}" for word, n in counts.items() if n)
         if not totals:
@@ -93,7 +93,7 @@ class FileHandler(formats.Handler):
 
 
 def to_file(level: str, path: Path) -> FileHandler:
-    """Log records from `level` up to the file alone; return its handler."""
+    """Log records of `level` or above only to the file; return its handler."""
     handler = FileHandler(path)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     return handler

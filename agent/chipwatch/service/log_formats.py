@@ -1,4 +1,4 @@
-"""Logs to standard error: one line for each record, and a limited number of records from each source."""
+"""Logs to standard error: one line for each record, at a limited rate for each source."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from chipwatch.base.redaction import one_line, without_secrets
 log = logging.getLogger(__name__)
 
 BURST: Final = 20
-"""Records that one source may log at once."""
+"""Most records that one source may log at once."""
 REFILL: Final = 180.0
-"""Seconds after which it may log one more: 20 an hour."""
+"""Seconds after which a source may log one more record: 20 an hour."""
 HEAD: Final = 5
 TAIL: Final = 25
-"""First and last lines of a traceback that are logged."""
+"""Number of first and last lines of a traceback that are logged."""
 MOST: Final = 200
-"""Records that are kept in memory."""
+"""Most records that are kept in memory."""
 WIDTH: Final = 200
-"""Longest line of a traceback."""
+"""Most characters in a line of a traceback."""
 PIPE_BUF: Final[int] = getattr(select, "PIPE_BUF", 512)
-"""Bytes that a pipe takes which is ready; POSIX has at least 512."""
+"""Bytes that a pipe takes without blocking if it is ready; POSIX guarantees 512."""
 OURS: Final = ("chipwatch.", "chipwatch_sinks.")
 """Prefixes of our own loggers' names."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
-"""Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
+"""Level -> syslog priority, which journald reads from a prefix such as <4>: sd-daemon(3)."""
 
 
 class LogStyle(StrEnum):
-    """Form of a record: for a person at a terminal, a log file, journald, or a program that reads JSON."""
+    """The reader of log records: a person at a terminal, a log file, journald, or a program that reads JSON."""
 
     TERMINAL, PLAIN, JOURNALD, JSON = "terminal", "plain", "journald", "json"
 
 
 def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> LogStyle:
-    """Return the style that suits `stream`, unless `log_format` is json."""
+    """Return the style for `stream`; JSON if `log_format` asks for it."""
     if log_format == "json":
         return LogStyle.JSON
     with suppress(OSError, ValueError):
@@ -59,9 +59,9 @@ def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.enviro
 
 class Formatter(logging.Formatter):
     """
-    Formats a record as one line; the lines of a traceback follow indented, in JSON as a list.
+    Formats a record as one line; a traceback follows as indented lines, in JSON as a list.
 
-    Only tracebacks of the agent's own records are logged: a library's may contain secrets.
+    Only the agent's records show their traceback: one of a library may contain secrets.
     """
 
     def __init__(self, style: LogStyle = LogStyle.PLAIN) -> None:
@@ -91,7 +91,7 @@ def _rfc3339(time: datetime) -> str:
 
 
 def _lines(traceback: str) -> list[str]:
-    """Return the first and last lines of a traceback, each of limited length."""
+    """Return the first and last lines of a traceback, each cut to WIDTH."""
     lines = without_secrets(traceback).splitlines()
     if len(lines) > HEAD + TAIL:
         lines[HEAD:-TAIL] = [f"... {len(lines) - HEAD - TAIL} lines ..."]
@@ -100,27 +100,27 @@ def _lines(traceback: str) -> list[str]:
 
 class Unblocked(io.TextIOBase):
     """
-    Writes to a descriptor without waiting for its reader: the thread that reads the hardware logs, too.
+    Writes to a file descriptor without waiting for its reader, because threads that read hardware also log.
 
-    The descriptor stays in its mode, which other processes share.
+    The descriptor stays in blocking mode: other processes share that mode.
     """
 
     def __init__(self, number: int, encoding: str = "utf-8") -> None:
         self._number, self._encoding, self._rest = number, encoding, b""
 
     def writable(self) -> bool:
-        """Return whether all of the text so far is written, and the reader takes more now."""
+        """Return True if all text so far is written and the reader takes more now."""
         self._drain()
         return not self._rest and self._is_ready()
 
     def write(self, text: str) -> int:
-        """Write what the reader takes now, the rest before the next text."""
+        """Write as much as the reader takes now; the rest goes before the next text."""
         self._rest += text.encode(self._encoding, "backslashreplace")
         self._drain()
         return len(text)
 
     def _drain(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # the descriptor is closed
             while self._rest and self._is_ready():  # a pipe that is ready takes PIPE_BUF bytes
                 self._rest = self._rest[os.write(self._number, self._rest[:PIPE_BUF]) :]
 
@@ -132,10 +132,10 @@ class Unblocked(io.TextIOBase):
 
 class Handler(logging.StreamHandler[Any]):
     """
-    Limits records from `info` up for each source: the plugin in the record's `who`, else the logger's name.
+    Limits the rate of records of each source, except for debug records.
 
-    Records above the limit, and those that the reader of `stream` does not take, are counted; the next logged record
-    of the source shows the count.
+    A source is the plugin in the record's `who`, or without it the logger. Records above the limit, and records that
+    the reader of `stream` does not take, are counted; the next logged record of that source shows the count.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Handler(logging.StreamHandler[Any]):
 
 
 class Recent(logging.Handler):
-    """Keeps the last records as text, in memory."""
+    """Keeps the last records in memory, as text."""
 
     def __init__(self, most: int = MOST) -> None:
         """Keep the last `most` records."""
@@ -176,9 +176,9 @@ class Recent(logging.Handler):
 
 def to_stderr(level: str, log_format: str = "text") -> None:
     """
-    Log records from `level` up to standard error, and exceptions that end a thread or the program.
+    Log records of `level` or above, and exceptions that end a thread or the program, to standard error.
 
-    Libraries' records are logged from `warning` up; with `debug`, all of them.
+    Records of libraries are logged from `warning` on; at the level `debug`, all of them.
     """
     logging.raiseExceptions = False
     stream = sys.stderr or io.StringIO()
@@ -191,11 +191,11 @@ def to_stderr(level: str, log_format: str = "text") -> None:
 
 
 def _unblocked(stream: TextIO) -> TextIO | Unblocked:
-    """Return a stream that does not wait for the reader of `stream`, where the system can tell whether it waits."""
+    """Return `stream` as an Unblocked; `stream` itself if it has no descriptor that can be waited for."""
     try:
         number = stream.fileno()
         select.select([], [number], [], 0)
-    except (OSError, ValueError):  # a test's buffer
+    except (OSError, ValueError):  # a buffer in memory
         return stream
     return Unblocked(number, stream.encoding)
 

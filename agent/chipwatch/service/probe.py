@@ -1,4 +1,4 @@
-"""Judges the heartbeat of an agent, for `chipwatch status --health`; the start of the image loads only this."""
+"""Checks an agent's heartbeat, for `chipwatch status --health`. A container's probe loads only this module."""
 
 import fcntl
 import os
@@ -6,14 +6,14 @@ import time
 
 
 class NoHeartbeat(Exception):
-    """No running agent holds the heartbeat file; the message names it."""
+    """No running agent holds the heartbeat file, which the message names."""
 
 
 def judge(path: str, *, ready: bool) -> tuple[bool, str]:
     """
-    Return whether the agent that holds the file ticks in time, and if `ready` is not refused, and a line that says so.
+    Return True if the agent that holds the file ticks in time, and a line about it; raise NoHeartbeat without an agent.
 
-    Raise NoHeartbeat where no agent holds it.
+    With `ready`, the agent must also be able to send.
     """
     try:
         text = text_of_holder(path)
@@ -25,7 +25,7 @@ def judge(path: str, *, ready: bool) -> tuple[bool, str]:
         process, at, late = f"process {int(_field(text, b'pid'))}", _field(text, b"at"), float(_field(text, b"late"))
         age, why = None if at == b"null" else time.monotonic() - float(at), ""
         if ready and b'"why":null' not in text:
-            import json  # noqa: PLC0415  # it takes longer than all else, and the answer is no
+            import json  # noqa: PLC0415  # slow to load, and only needed for an agent that is not ready
 
             why = json.loads(text).get("why", "")
     except (ArithmeticError, ValueError, AttributeError, RecursionError) as problem:
@@ -40,12 +40,12 @@ def judge(path: str, *, ready: bool) -> tuple[bool, str]:
 
 
 def _field(text: bytes, key: bytes) -> bytes:
-    """Return a number or null of the record, which is JSON; empty if it has no such key."""
+    """Return a number or null from the record, which is JSON; b"" if the key is missing."""
     return text.partition(b'"%s":' % key)[2].partition(b",")[0].strip(b" }\n")
 
 
 def text_of_holder(path: str) -> bytes | None:
-    """Return the text of the heartbeat file, None unless an agent holds its lock; raise OSError."""
+    """Return the text of the heartbeat file; None if no agent holds its lock. Raise OSError."""
     file = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Records a run on a separate thread: the ring of the last minutes, incidents, and the file that was asked for."""
+"""Records a run on a separate thread: to the ring of the last minutes, to incidents, and to a file of the user."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AFTER: Final = 120 * 10**9
-"""Nanoseconds from an event to the end of its incident."""
+"""Nanoseconds after an event at which its incident ends."""
 Tick = tuple[Sequence[Datapoint], int]
 TOGETHER: Final = 2.0
-"""Seconds of ticks that are written together."""
+"""Seconds of ticks that are queued and written together, as one part."""
 MOST_WAITING: Final = 30
 MOST_WAITING_POINTS: Final = 600_000
-"""Such parts that wait for a slow disk, and points of theirs (80 MB); later ones are left out."""
+"""Most parts that may wait for a slow disk, and most points in them (80 MB); further ones are dropped."""
 SEALING: Final = 2.0
-"""Seconds that the last delivery waits for the last incident."""
+"""Seconds that the last delivery waits for the last incident to be written."""
 ENDING: Final = 5.0
-"""Seconds to wait at the end for what is still to be written."""
+"""Seconds to wait at the end until all is written."""
 MOST_SLOW: Final = 3
-"""Slow jobs that an incident names, the last ones."""
+"""Most slow jobs that an incident names; the latest ones are named."""
 ASKED: Final = "asked"
 COMMAND: Final = "command"
 JOB: Final = "job"
 
 
 def open_file(config: Config, common: Callable[[], Dimensions | None], path: Path) -> RecordFile:
-    """Make the file for the whole run; raise CommandError."""
+    """Create the file that the user asked for; raise CommandError."""
     from chipwatch.history.record_file import RecordFile
 
     try:
@@ -69,34 +69,34 @@ def _header(common: Callable[[], Dimensions | None], started: int, interval: flo
 
 
 class Recorder:
-    """Gets the points of each tick from the clock, and writes them without holding it up."""
+    """Takes the points of each tick from the clock's thread, and writes them on another one."""
 
     def __init__(
         self, config: Config, pipeline: Pipeline, common: Callable[[], Dimensions | None], state: Path | None,
         file: RecordFile | None = None, *, history: EventHistory,
     ) -> None:  # fmt: skip
-        """Keep a ring in the folder `state`, and write all to `file`; incidents begin with events of `history`."""
+        """Keep a ring in the folder `state`, and write to `file`, if given. Events of `history` begin incidents."""
         self._pipeline, self._history, self._file = pipeline, history, file
         self.trouble = ""
-        """Why the file lacks a part of the run."""
+        """Why the file is incomplete; "" if it is complete so far."""
         self._started = time.time_ns()  # compared with the points' time
         self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
         self._ticks: list[Tick] = []
-        """Ticks of the last two seconds, which the thread gets together, since a wake-up costs as much as a tick."""
+        """Ticks that are not queued yet. They are queued together, because waking the thread takes CPU time."""
         self._batch = int(TOGETHER / (config.interval or TOGETHER)) or 1
         self._targets: list[Any] = []
         self._ring: Ring | None = None
         self._broken: Ring | None = None
-        """The ring on a disk that has failed: it stays for the next start to seal, unless this run ends well."""
+        """The ring, after its disk failed. It is closed at the end; if that fails too, the next start seals it."""
         self._open: Event | None = None
         self._slow: dict[str, str] = {}
-        """Why each job is slow."""
+        """Job -> the sentence on why it is slow."""
         self._late, self._short = False, ""
         is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
         self._level = logging.WARNING if is_durable or file else logging.DEBUG
-        """Level of the message that nothing is recorded: many run without a state folder."""
+        """Level of messages that recording has failed. It is low if nobody asked for durable data."""
         self.incidents: list[Path] = []
-        """The incidents of this run."""
+        """Files of the incidents of this run."""
         if file:
             self._targets.append(file)
         options = recorder_options(config)
@@ -111,7 +111,7 @@ class Recorder:
             self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
-        """Take the points of a tick, which `history` has taken; called by the clock's thread."""
+        """Queue the points of a tick, after `history` has taken them; the clock's thread calls it."""
         for event in self._history.events(points):
             self._queue.put(event)
         self._ticks.append((points, at))
@@ -127,18 +127,18 @@ class Recorder:
             log.warning("recorder: the disk is too slow; ticks are left out")
 
     def happened(self, cause: str, text: str, **dims: str) -> None:
-        """Begin an incident; safe from any thread."""
+        """Queue an event, which may begin an incident; any thread may call it."""
         self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
 
     def note_job(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
-        """Record why a job is slow, or that it is not any more; incidents that end later say so, too."""
+        """Record why a job is slow, or that it no longer is; incidents that end later repeat it."""
         self._slow.pop(job, None)
         if is_slow:
             self._slow[job] = f"job {job}: {sentence}"
         self.happened(WHY, f"job {job}: {sentence}", job=job)
 
     def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
-        """Begin an incident because a person asked for it, or this job failed; the answer for the status socket."""
+        """Begin an incident because a user asks for it or `job` has failed; return the answer for the status socket."""
         if not self._ring:
             return {"sealed": False}
         if job:
@@ -150,7 +150,7 @@ class Recorder:
         return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
 
     def end(self, failure: str | None = None) -> None:
-        """Seal what is open, for the last delivery to name its file; `failure`: the sentence of a last incident."""
+        """End the open incident and send its point; `failure`: the sentence of a last event."""
         named = len(self._pipeline.incidents)
         if self._thread.is_alive():
             self._queue.put(self._ticks)
@@ -163,7 +163,7 @@ class Recorder:
             self._pipeline.send([incident.point(at) for incident in new], at)
 
     def close(self) -> None:
-        """Wait for what is still being written."""
+        """Wait until all is written, at most ENDING seconds."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(ENDING)
@@ -193,7 +193,7 @@ class Recorder:
                 self._broken.close()
 
     def _write(self, points: Sequence[Datapoint], at: int) -> None:
-        if self._open and at < self._open.at - STEP:  # the clock was set back: the ring drops what came before
+        if self._open and at < self._open.at - STEP:  # the clock was set back, so the ring starts over
             self._seal(at)
         for target in [*self._targets]:
             more = {"is_open": self._open is not None} if target is self._ring else {}
@@ -206,7 +206,7 @@ class Recorder:
             self._seal(at)
 
     def _begin(self, event: Event) -> None:
-        """Note an event; it begins an incident unless one is open, or there was one of this cause a while ago."""
+        """Record an event. It begins an incident, unless one is open or its cause had one recently."""
         for target in [*self._targets]:
             self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
         is_first = event.cause == ASKED or self._ring is None or not self._ring.has(event.cause, event.at)
@@ -227,7 +227,7 @@ class Recorder:
         log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
 
     def _survive(self, call: Callable[[], object], target: object = None) -> None:
-        """Call; where the disk fails, go on without what is written there."""
+        """Call a function that writes to `target`; if the disk fails, stop writing to that target."""
         try:
             call()
         except (OSError, NotARecording) as problem:
@@ -240,6 +240,6 @@ class Recorder:
             log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
 
     def files(self) -> Iterator[Path]:
-        """Yield the files of this run that are there."""
+        """Yield the files of this run that exist."""
         file = [self._file.path] if self._file else []
         yield from (path for path in (*file, *self.incidents) if path.exists())

@@ -1,4 +1,4 @@
-"""Signals of a run: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration."""
+"""The signals that a run obeys: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIMIT: Final = 7.5
-"""Seconds after the stop in which the process ends, whatever hangs."""
+"""Seconds after the signal at which the process ends, even if something hangs."""
 TELLING: Final = 0.25
-"""Seconds to log what hangs."""
+"""Seconds for logging the threads that hang."""
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    """Set the handler of several signals."""
+    """Set one handler for several signals."""
     for number in signals:
         signal.signal(number, handler)
 
 
 def note_hang_ups() -> list[int]:
-    """Return a list that gets each SIGHUP from now on, also one that has waited; where it is ignored, it stays so."""
+    """Return a list to which each SIGHUP is added from now on, also a blocked one. An ignored SIGHUP stays ignored."""
     noted: list[int] = []
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda number, _: noted.append(number))
@@ -42,9 +42,9 @@ def note_hang_ups() -> list[int]:
 
 
 def end_in_time(code: int = 1) -> None:
-    """End the process with `code` if it is still there after LIMIT seconds; for a daemon thread."""
+    """End the process with `code` after LIMIT seconds; runs on a daemon thread."""
     time.sleep(LIMIT)
-    _thread.start_new_thread(_tell_who_hangs, ())  # which may hang itself
+    _thread.start_new_thread(_tell_who_hangs, ())  # on a thread, because logging may hang, too
     time.sleep(TELLING)
     os._exit(code)
 
@@ -56,19 +56,19 @@ def _tell_who_hangs() -> None:
 
 class Signals(Generic[T]):
     """
-    Stops the current pipeline at a signal; at SIGHUP only when a new run is ready to follow it.
+    Stops the current pipeline at a signal. SIGHUP stops it only when a run with a new configuration is ready.
 
-    A closed terminal sends SIGHUP, too: that stops the run. Where SIGHUP is ignored (nohup), it stays so.
+    A terminal that closes also sends SIGHUP: that stops the run. If SIGHUP is ignored (nohup), it stays ignored.
     """
 
     def __init__(
         self, current: T, renew: Callable[[T, T | None], T | None] | None, earlier: Iterable[int] = ()
     ) -> None:
         """
-        `renew` returns the run of a new configuration, or None if nothing changed; without it SIGHUP stops the run.
+        `renew` builds a run from the present configuration, None if that has not changed. Without it, SIGHUP stops.
 
-        It gets the newest run, and the run that it replaces: the newest one if that has not started yet, else None.
-        `earlier` signals are answered now.
+        Its arguments are the newest run, and the run that waits to start, or None.
+        `earlier`: signals that came before; they are handled now.
         """
         self._newest, self._renew = current, renew
         self._pipeline: Pipeline | None = None
@@ -82,15 +82,15 @@ class Signals(Generic[T]):
             self._handle(number, None)
 
     def watch(self, pipeline: Pipeline) -> None:
-        """Stop this pipeline at the next signal, or at once if one came before or the next run is ready."""
+        """Stop this pipeline at the next signal; at once if one came before, or if the next run is ready."""
         self._pipeline = pipeline
         if self._is_stopping or self._next:
             pipeline.stop()
 
     def take_next(self) -> T | None:
-        """Return the run that follows the one that has ended, if any."""
+        """Return the run to start after the one that has ended; None if there is none."""
         if self._is_stopping:
-            return None  # without the lock: a file may not answer
+            return None  # without the lock: a reload may hang in a file system
         with self._lock:
             self._pipeline, following, self._next = None, self._next, None
         return following
@@ -100,11 +100,11 @@ class Signals(Generic[T]):
         is_hang_up = number == signal.SIGHUP and all(map(os.isatty, self._terminals))
         if is_hang_up and self._renew is not None:
             if self._is_asked:
-                return  # the reload that waits for the lock reads the newest file
+                return  # a reload already waits, and will read the newest file
             self._is_asked = True
             try:
                 threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
-            except RuntimeError:  # no thread can be started; it would end what the signal interrupted
+            except RuntimeError:  # no thread can be started; the error must not reach the interrupted code
                 self._is_asked = False
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once

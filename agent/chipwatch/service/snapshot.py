@@ -1,4 +1,4 @@
-"""The state of the running agent, as the status socket answers it."""
+"""The state of the running agent: the answer to `status` on its socket."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chipwatch.engine.route import Route
 from chipwatch.engine.validation import PluginRunner
 
 SETTLED: Final = 10.0
-"""Seconds after the second tick from which the CPU usage is known."""
+"""Seconds after the second tick at which the CPU usage is first known."""
 
 
 class CpuUsage:
-    """The CPU usage of this process, without its start, which costs as much as minutes of collecting."""
+    """The CPU usage of this process without its start, which takes as much CPU time as minutes of collecting."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._since: tuple[float, float] | None = None
@@ -30,7 +30,7 @@ class CpuUsage:
         pipeline.after_tick.append(self._note)
 
     def percent(self) -> float | None:
-        """Return percent of a core since the second tick, None during the first seconds."""
+        """Return the CPU usage since the second tick (% of a core); None during the first seconds."""
         if self._since is None or (elapsed := time.monotonic() - self._since[0]) < SETTLED:
             return None
         return round(100 * (time.process_time() - self._since[1]) / elapsed, 3)
@@ -45,7 +45,7 @@ def snapshot(
     pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None], usage: CpuUsage
 ) -> dict[str, Any]:
     """
-    Return the state of this agent; `started` is in monotonic seconds.
+    Return the state of this agent, for JSON; `started`: its start in monotonic seconds.
 
     The values are read without locks: each has one writer, which never waits for a reader.
     """
@@ -94,7 +94,7 @@ def _sink(route: Route) -> dict[str, Any]:
 
 
 def _own_words(name: str, sink: Sink) -> str:
-    """Return the status of a scraped sink in its words, nothing if that fails."""
+    """Return the sentence of a scraped sink about its state; "" for other sinks, and if it fails."""
     with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
         return one_line(sink.status()) if sink.limits.scraped else ""
     return ""

@@ -1,4 +1,4 @@
-"""Finds what was asked for and is missing: places, processes, collectors, deliveries."""
+"""Checks that all that the user asked for is there: folders, a process, collectors, deliveries."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from chipwatch.host.owners import Owners
 log = logging.getLogger(__name__)
 
 PROC: Final = ("stat", "sys", "meminfo", "self", "mounts", "version", "cpuinfo", "net", "loadavg", "driver")
-"""Names of which each /proc has at least one."""
+"""Every /proc has at least one of these names."""
 SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
-"""Names of which each /sys has at least one."""
+"""Every /sys has at least one of these names."""
 IDLE: Final = frozenset(("openmetrics", "textfile", *(() if sys.platform == "darwin" else ("apple",))))
-"""Our collectors that find nothing on this system, or nothing until they have options; a run does not load them."""
+"""Collectors that find nothing on this system or without options; a run does not load them unless asked."""
 
 
 def spared(config: Config) -> frozenset[str]:
-    """Return the collectors that a run leaves out unless they have options; none where `include` may name a metric."""
+    """Return the collectors that this run does not load; none if a sink has `include`, which may name their metrics."""
     names = {name for names in asked_collectors(config) for name in names}
     return frozenset() if any(sink_options(name, config).include for name in config.sink) else IDLE - names
 
 
 def check_places(config: Config) -> None:
-    """Raise ConfigError where a place of the host was set to another folder, or no process has the number `pid`."""
+    """Raise ConfigError if --proc, --sys or --root is a wrong folder, or if there is no process --pid."""
     for option, place, of_host, names in (
         ("proc", config.proc, "/proc", PROC), ("sys", config.sys, "/sys", SYS), ("root", config.root, "/", [""]),
     ):  # fmt: skip
@@ -48,7 +48,7 @@ def check_places(config: Config) -> None:
 
 
 def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
-    """Return who owns the process `pid`, or this process if it runs a command; None if neither, or if it has ended."""
+    """Return the owner of the process --pid, or of this one if `wrapped`; None if unknown or ended."""
     if sys.platform != "linux" or not (wrapped or config.pid):
         return None
     proc, pid = (Path("/proc"), os.getpid()) if wrapped or not config.pid else (config.proc, config.pid)
@@ -65,7 +65,7 @@ def _is_there(pid: int, proc: Path) -> bool:
 
 
 def absent(samplers: Mapping[str, Sampler], names: tuple[str, ...]) -> str | None:
-    """Return why none of the collectors `names` reads anything; None if one does, or has not answered yet."""
+    """Return why all of the collectors `names` are unavailable; None if one is available or has not answered yet."""
     named = [samplers[name] for name in names if name in samplers]
     if any(sampler.unavailable is None for sampler in named):
         return None
@@ -74,10 +74,10 @@ def absent(samplers: Mapping[str, Sampler], names: tuple[str, ...]) -> str | Non
 
 class Wanted:
     """
-    Stops a run at its first tick where something that was asked for is not there.
+    Stops a run after its first tick if a collector that it needs is unavailable.
 
-    Finite runs: every requested collector; other runs: only `required` ones, since
-    a driver that is installed after the boot must not make a unit restart for ever.
+    A finite run needs every collector that was asked for. Other runs need only `required` ones: a driver that is
+    installed after the boot must not make a systemd unit restart for ever.
     """
 
     def __init__(self, config: Config, pipeline: Pipeline, *, brief: bool) -> None:
@@ -87,15 +87,15 @@ class Wanted:
         if brief:
             self._pending = asked
         waited_for = {name for names in self._pending for name in names}
-        alone = {names[0] for names in asked if len(names) == 1} & self._samplers.keys()  # of a family some are absent
+        alone = {names[0] for names in asked if len(names) == 1} & self._samplers.keys()  # of a family, most are absent
         for name in alone - waited_for:
             self._samplers[name].absence_level = logging.WARNING
         self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
         self.missing = False
-        """True once something was missing."""
+        """True once a needed collector was unavailable."""
 
     def look(self) -> None:
-        """Log what is missing, and stop; called after each tick."""
+        """Log missing collectors and stop the run; called after each tick."""
         for names in [*self._pending]:
             if why := absent(self._samplers, names):
                 log.error("%s", why)
@@ -105,7 +105,7 @@ class Wanted:
                 self._pending.remove(names)
 
     def undelivered(self) -> Iterator[str]:
-        """Yield a sentence for each sink that got nothing since the start, unless its worker has logged why."""
+        """Yield a sentence for each sink that sent nothing since the start, unless its worker has logged why."""
         for route in self._pipeline.routes:
             ledger = route.spool.ledger
             if ledger.sent == self._before[route.name] and not route.worker.health.last_error:
@@ -113,7 +113,7 @@ class Wanted:
                 yield f"{route.name}: nothing was delivered: {why}"
 
     def _nothing_read(self) -> str:
-        """Return why there is no point to deliver."""
+        """Return why there was no point to deliver."""
         samplers = self._samplers.values()
         failed = [f"{one.name}: {one.trouble or 'its reading has not returned'}" for one in samplers if one.ok is False]
         left_out = [f"{one.name}: {one.trouble}" for one in samplers if one.trouble and not one.yielded]

@@ -1,5 +1,5 @@
 """
-The agent for the eyes: the full screen `top`, many machines (`fleet`), tables and pages (`report`), notebooks.
+Shows readings to people: the screen `top`, many machines (`fleet`), a finished run (`report`), notebooks (`watching`).
 
-It draws what others measured, and changes nothing.
+It draws what other parts have measured, and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The alarms: the rules of alarms.toml, for the metrics that are sent."""
+"""Makes alarms for the metrics that are sent, by the rules of alarms.toml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chipwatch.contract.errors import ConfigError
 
 
 def _rule(key: str, row: Mapping[str, Any]) -> AlarmRule:
-    """Return the rule of a table of alarms.toml; its condition reads like `mean below 5 for 60 min`."""
+    """Parse a table of alarms.toml; its condition reads like `mean below 5 for 60 min`."""
     statistic, side, threshold, _, minutes, _ = row["condition"].split()
     fields = {"key": key, "metric": "", "per": "series", "but": (), **row, "statistic": statistic}
     fields |= {"below": side == "below", "threshold": float(threshold), "minutes": float(minutes)}
@@ -33,9 +33,9 @@ KEYS: Final = tuple(sorted(TABLE))
 
 def alarms(sent: Sequence[SentMetric], options: BoardOptions, *, count: bool) -> tuple[list[Alarm], list[str]]:
     """
-    Return the alarms, sorted by name, and notes on those left out; raise ConfigError for an unknown name.
+    Return the alarms, sorted by name, and notes on those left out; raise ConfigError for an unknown alarm.
 
-    With `count`, silent hosts are found by counting those that send.
+    With `count`, the alarm on silent hosts counts the hosts that send.
     """
     for flag, keys in (("--threshold", options.thresholds), ("--minutes", options.minutes)):
         for key in keys:
@@ -60,7 +60,7 @@ def alarms(sent: Sequence[SentMetric], options: BoardOptions, *, count: bool) ->
 
 
 def with_limits(chart: Chart, options: BoardOptions) -> Chart:
-    """Return a graph of one gauge with the thresholds of its alarms."""
+    """Add the thresholds of its alarms to a graph of one gauge."""
     if (gauge := chart.gauge) is None or chart.fold in {"sum", "count"}:
         return chart
     rules = (rule for rule in RULES if rule.metric == gauge.metric.name and not rule.but)
@@ -69,13 +69,13 @@ def with_limits(chart: Chart, options: BoardOptions) -> Chart:
 
 
 def _threshold(rule: AlarmRule, sent: SentMetric, options: BoardOptions) -> float:
-    """Return the threshold in the unit that is sent; an absence is counted, and has no unit."""
+    """Return the threshold in the unit that is sent; that of an absence is a count, without a unit."""
     factor = 1.0 if rule.statistic == "absent" else sent.factor
     return round(options.thresholds.get(rule.key, rule.threshold) * factor, 12)
 
 
 def _about(rule: AlarmRule, sent: Sequence[SentMetric], options: BoardOptions) -> Iterator[Alarm]:
-    """Yield an alarm for each way in which the metric is sent; the name contains what differs from the others."""
+    """Yield an alarm for each form in which the metric is sent; its name has the dimensions that only it has."""
     minutes = options.minutes.get(rule.key, rule.minutes)
     shared = frozenset[tuple[str, str]].intersection(*map(_marks, sent)) if sent else frozenset()
     for metric in sent:
@@ -85,18 +85,18 @@ def _about(rule: AlarmRule, sent: Sequence[SentMetric], options: BoardOptions) -
 
 
 def _marks(sent: SentMetric) -> frozenset[tuple[str, str]]:
-    """Return the dimensions of a metric as it is sent: in its name, and beside it."""
+    """Return the dimensions of a metric as it is sent: those in its name with values, others with ""."""
     return frozenset({*sent.in_name, *((key, "") for key in sent.dims)})
 
 
 def _can_exclude(rule: AlarmRule, sent: SentMetric) -> bool:
-    """Return whether the series in `rule.but` can be excluded, or are not sent under this name."""
+    """Return True if the alarm can exclude the series of `rule.but`, or if this form does not have them."""
     in_name = dict(sent.in_name)
     return all(key in sent.dims or in_name.get(key, value) != value for key, value in rule.but)
 
 
 def _sign(sent: Iterable[SentMetric]) -> SentMetric | None:
-    """Return the gauge whose absence shows best that nothing is sent."""
+    """Return the gauge whose absence best shows that a host sends nothing; None without a gauge."""
     best = {name: place for place, name in enumerate(LISTS["signs"])}
 
     def rank(gauge: SentMetric) -> tuple[int, int, int, str, str]:
@@ -107,7 +107,7 @@ def _sign(sent: Iterable[SentMetric]) -> SentMetric | None:
 
 
 def _counted(sent: Iterable[SentMetric], options: BoardOptions, notes: list[str]) -> SentMetric | None:
-    """Return the counter whose points are counted to count machines."""
+    """Return the counter whose points are counted to count hosts; None, with a note, if that cannot be done."""
     counters, best = {metric.metric.name: metric for metric in sent if not metric.dims}, LISTS["tallies"]
     if not (options.hosts or options.groups):
         notes.append("no alarm agent-silent: set how many machines should send: --hosts or --autoscaling-group")

@@ -1,4 +1,4 @@
-"""The graphs of a dashboard: sections, titles, lines and axes, by the tables of panels.toml."""
+"""Makes the graphs of a dashboard from the metrics that are sent, by the tables of panels.toml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT: Final = {word.lower(): word for word in LISTS["short"]}
 
 
 def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
-    """Return the graphs by section, level and title, each with at most `most` lines."""
+    """Return graphs of all metrics, sorted by section, level and title, each with at most `most` lines."""
     groups: dict[tuple[str, str], list[SentMetric]] = {}
     ways = [*sent]
     copied = {way.metric.name for way in ways if way.copy}
@@ -32,7 +32,7 @@ def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
 
 
 def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -> list[Chart]:
-    """Return the graphs of the dashboard `name` of --board; without `machines` groups cannot be machines."""
+    """Return the graphs of the dashboard `name` (--board); `machines`: lines can be grouped by machine."""
     extra = {MACHINE} if machines else set()
     rows = BOARDS[name].get("graphs", {}).items()
     graphs = [_folded(name.capitalize(), title, rule.split(), sent, extra) for title, rule in rows]
@@ -41,7 +41,7 @@ def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -
 
 
 def _folded(section: str, title: str, rule: list[Any], sent: Iterable[SentMetric], extra: set[str]) -> Chart | None:
-    """Return a graph of groups, None if the metric is not sent under one name, or none of the keys."""
+    """Return a graph of a metric by groups; None if it is not sent under exactly one name with one of the keys."""
     fold, _, metric, *keys = rule
     ways = [way for way in sent if way.metric.name == metric and not way.copy]
     by = tuple(key for key in keys[1:] if key in extra.union(*(way.dims for way in ways)))
@@ -61,7 +61,7 @@ def _section(name: str) -> str:
 
 
 def _parts(chart: Chart, most: int) -> list[Chart]:
-    """Split a graph with more than `most` lines; a metric with peaks has two lines."""
+    """Split a graph with more than `most` lines; a metric drawn with peaks has two lines."""
     step = max(1, most // (2 if any(line.drawn == "peaks" for line in chart.series) else 1))
     if len(chart.series) <= step:
         return [chart]
@@ -76,7 +76,7 @@ def _place(chart: Chart) -> tuple[int, str, int, str]:
 
 
 def title_of(name: str) -> str:
-    """Return a metric's name as a title: `gpu.memory.used` -> `GPU memory used`."""
+    """Make a title of a metric's name: `gpu.memory.used` -> `GPU memory used`."""
     text = " ".join(SHORT.get(word, word) for word in name.replace("_", ".").split("."))
     return text[:1].upper() + text[1:]
 

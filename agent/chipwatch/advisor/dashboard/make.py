@@ -1,4 +1,4 @@
-"""Makes the documents that `chipwatch dashboard` prints."""
+"""Makes the documents that `chipwatch dashboard` prints: a dashboard, alarms or recording rules."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Documents(NamedTuple):
     """The output of `chipwatch dashboard`."""
 
     text: str
-    """The documents of a dashboard or of alarms, the same for the same input."""
+    """The documents; the same input always gives the same text."""
     notes: tuple[str, ...]
-    """Omissions, with their reasons."""
+    """Metrics and alarms that were left out, with reasons."""
 
 
 def make(config: Config, options: BoardOptions) -> Documents:
-    """Return the dashboard or the alarms for what `config` sends, without network; raise ConfigError or NotLoaded."""
+    """Make the documents for the metrics that `config` sends, without network; raise ConfigError or NotLoaded."""
     named = {*config.sinks, *config.sink}
     sinks = {*named, *plugins.installed(plugins.ADVISORS)}
     given = in_case_of(options.cloud, sinks)
@@ -73,7 +73,7 @@ def _charts(sent: SentMetrics, options: BoardOptions, limits: Board) -> list[Cha
 
 
 def drawn_by_all() -> list[str]:
-    """Return the names of all clouds and programs for which there are dashboards."""
+    """Return the names of all clouds and programs that have dashboards."""
     return [board.program or sink for sink, board in _boards()]
 
 
@@ -84,5 +84,5 @@ def _boards() -> Iterator[tuple[str, Board]]:
 
 
 def _drawn_by(program: str) -> str:
-    """Return the sink whose dashboards `program` draws, `program` itself if there is none."""
+    """Return the sink whose metrics `program` draws; `program` itself if there is none."""
     return next((name for name, board in _boards() if board.program == program.lower()), program)

@@ -11,24 +11,24 @@ from chipwatch.contract.advice import Scope
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOptions(Scope):
-    """The flags; the other fields of Scope come from the configuration."""
+    """The options of `chipwatch dashboard`; some fields of Scope come from the configuration instead."""
 
     cloud: str
     """Name of the sink."""
     alarms: bool = False
     """Print the alarms instead of the dashboard."""
     board: str = ""
-    """Dashboard of panels.toml; empty: all that is sent."""
+    """Name of a dashboard in panels.toml; "" for all that is sent."""
     records: bool = False
-    """Print rules that record the groups of the dashboard."""
+    """Print recording rules for the groups of the dashboard instead."""
     families: tuple[str, ...] = ()
-    """Families or collectors of the machines to watch; unless set, this machine and the configured collectors."""
+    """Families or collectors of the machines to watch; () for this machine and the configured collectors."""
     devices: int = 8
-    """Accelerators and cores of a machine, for naming profiles with device numbers in the names."""
+    """Number of accelerators and cores of a machine, for naming profiles that put device numbers into names."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    """Alarm -> its threshold, if not the default."""
+    """Alarm -> its threshold instead of the default."""
     minutes: Mapping[str, float] = field(default_factory=dict)
-    """Alarm -> minutes that it waits, if not the default."""
+    """Alarm -> minutes that its condition must last, instead of the default."""
 
 
 def options(given: SimpleNamespace) -> BoardOptions:
@@ -36,4 +36,4 @@ def options(given: SimpleNamespace) -> BoardOptions:
     flags = {key: getattr(given, key) for key in (field.name for field in fields(BoardOptions)) if hasattr(given, key)}
     flags |= {key: tuple(flags[key]) for key in ("notify", "groups", "resources") if key in flags}
     flags |= {key: dict(flags[key]) for key in ("thresholds", "minutes") if key in flags}
-    return BoardOptions(**flags | {"window": BoardOptions.window})  # of the sink, not of --window
+    return BoardOptions(**flags | {"window": BoardOptions.window})  # `make` sets the sink's window

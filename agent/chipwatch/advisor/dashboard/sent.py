@@ -1,4 +1,4 @@
-"""The metrics that a configuration sends to a sink, with their names and dimensions there."""
+"""Finds the metrics that a configuration sends to a sink, with their names and dimensions there."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ SECOND: Final = 10**9
 
 
 class SentMetrics(NamedTuple):
-    """All metrics that are sent."""
+    """All metrics that a sink gets."""
 
     metrics: tuple[SentMetric, ...]
     machine: tuple[str, ...]
-    """The keys of the machine's dimensions, as they are sent, sorted."""
+    """Keys of the machine's dimensions, as they are sent, sorted."""
     window: float
-    """Seconds of one point of a series."""
+    """Seconds between two points of a series."""
     notes: tuple[str, ...]
-    """Omissions, with their reasons."""
+    """Metrics that were left out, with reasons."""
 
 
 def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = False) -> SentMetrics:
     """
-    Return what `config` sends to the sink `name`; raise ConfigError or NotLoaded.
+    Return the metrics that `config` sends to the sink `name`; raise ConfigError or NotLoaded.
 
-    With `by_name`, each name is there once, with the dimensions of all ways to send it.
+    With `by_name`, each name appears once, with the dimensions of all its forms.
     """
     sink = plugins.load(plugins.SINKS, sink_type(name, config))
     with plugins.blamed(plugins.SINKS, name, "it cannot be built"):
@@ -61,7 +61,7 @@ def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = Fa
 
 
 def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
-    """Yield the points of machines, points of jobs also with the dimension that only one scheduler has."""
+    """Yield a point for each series of assumed machines; points of jobs also with each scheduler's dimension."""
     processors = build_processors(config).values()
     keys = ((metric, processor.job_dims()) for processor in processors for metric in processor.metrics)
     more = {metric.name: dict.fromkeys(own, UNKNOWN) for metric, own in keys}
@@ -75,7 +75,7 @@ def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
 
 
 def _merged(sent: Iterable[SentMetric]) -> Iterable[SentMetric]:
-    """Return each name once, with all its dimensions."""
+    """Merge the forms of each name into one with all their dimensions."""
     merged: dict[tuple[str, str], SentMetric] = {}
     for way in sent:
         first = merged.setdefault((way.metric.name, way.name), way)
@@ -95,7 +95,7 @@ def _order(sent: SentMetric) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _here(config: Config, options: BoardOptions, notes: list[str]) -> Iterable[Datapoint]:
-    """Return the points of this machine, and those that other configured collectors would yield."""
+    """Return the points of this machine, and assumed ones of configured collectors that are unavailable here."""
     machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
     absent = [name for name in chosen("collectors", config) if name in machine.absent and config.collector]
@@ -103,7 +103,7 @@ def _here(config: Config, options: BoardOptions, notes: list[str]) -> Iterable[D
 
 
 def _sent(point: Datapoint, new: Datapoint, machine: Sequence[str]) -> SentMetric:
-    """Return the metric of a point that is sent as `new`."""
+    """Return the form in which a metric is sent: `point` is renamed to `new`."""
     is_copy, is_gauge = new.metric.kind is not point.metric.kind, new.metric.kind is Kind.GAUGE
     factor = 1.0 if is_copy else new.value if is_gauge else new.increase or 1.0
     dims = tuple(sorted(key for key in new.dims if key not in machine))
@@ -115,7 +115,7 @@ def _sent(point: Datapoint, new: Datapoint, machine: Sequence[str]) -> SentMetri
 def _renamed(
     points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
 ) -> Iterable[SentMetric]:
-    """Return each name and set of dimensions of the renamed points once."""
+    """Rename points by the naming profile; return each name and set of dimensions once."""
     try:
         rename = renamer(config.names)
     except LookupError as problem:
@@ -125,7 +125,7 @@ def _renamed(
     series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
     for point in points:
-        old = Datapoint(point.metric, 1.0, common | point.dims, SOME_TIME)  # of the value 1, to find the factor
+        old = Datapoint(point.metric, 1.0, common | point.dims, SOME_TIME)  # renaming turns 1 into the factor
         if point.metric.kind is Kind.COUNTER:
             begun = SOME_TIME - SECOND
             old = old._replace(start_time=begun, window_start=begun, increase=1.0)
@@ -134,9 +134,9 @@ def _renamed(
             unknown.add(point.metric.name)
             continue
         for sent in (_sent(point, new, machine), *(_sent(point, other, machine) for other in copies([old]))):
-            if before := metrics.get(_order(sent)):  # they differ in the values of a renamed dimension
+            if before := metrics.get(_order(sent)):  # the same form with other values of a renamed dimension
                 sent = before._replace(in_name=_common(before.in_name, sent.in_name))  # noqa: PLW2901
             metrics[_order(sent)] = sent
-            series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
+            series.setdefault(_order(sent), set()).add(point.dims)  # several collectors may yield the same series
     notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
     return [sent._replace(series=len(series[key])) for key, sent in metrics.items()]

@@ -1,1 +1,1 @@
-"""`chipwatch plan`: what a configuration will send, and what that costs."""
+"""`chipwatch plan`: how much a configuration will send, and the cost."""

@@ -1,4 +1,4 @@
-"""`chipwatch plan`: what a configuration would send from this machine and what that costs, before anything is sent."""
+"""Makes a plan: how much a configuration would send, and the cost, as it is and with other options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from chipwatch.engine import build
 from chipwatch.engine.window import Window
 
 WINDOWS: Final = (10.0, 60.0, 300.0)
-"""Windows (s) that a plan compares with the configured one."""
+"""Windows (s) to which a plan compares the configured one."""
 MAX_SAMPLES: Final = 600
-"""Limit of samples of a series in the window whose bytes are counted."""
+"""Most samples of a series in the window that is measured in bytes."""
 MAX_SIZED: Final = 1000
-"""Limit of series whose bytes are counted; the mean stands for all."""
+"""Most series that are measured in bytes; their mean stands for all."""
 
 
 def make(
@@ -42,7 +42,7 @@ def make(
     devices: int = 8,
 ) -> Plan:
     """
-    Return the plan for machines like this one, or with `families`, without network.
+    Make the plan for machines like this one, or for machines with `families`; use no network.
 
     Raise ConfigError or NotLoaded.
     """
@@ -63,7 +63,7 @@ def make(
 
 
 def _assumed(config: Config, devices: int) -> Discovery:
-    """Return the series of such machines, each once; a metric that may be split further counts as one series."""
+    """Return a made-up point for each series of the configured collectors, with the fewest dimensions of its metric."""
     points_of = assumed(config, devices)
     points = sorted(chain(*points_of.values()), key=lambda point: (len(point.dims), -point.metric.level))
     least: dict[str, int] = {}
@@ -78,20 +78,20 @@ def _assumed(config: Config, devices: int) -> Discovery:
 
 @dataclass(frozen=True)
 class _Case:
-    """A sink as it is configured, or in another way."""
+    """The configuration of a sink: the present one, or with one option changed."""
 
     flags: str
     level: LevelName
     cadence: Cadence
     separate: bool
-    """Each host has its own series."""
+    """True if each host has separate series."""
     moved: bool = False
-    """Every counter has moved, and is sent."""
+    """True to assume that every counter has moved, so that it is sent."""
     now: bool = False
 
 
 class _Planner:
-    """Plans for one sink."""
+    """Makes the plan of one sink."""
 
     def __init__(
         self, name: str, sink: Sink, config: Config, advisor: Advisor | None, machine: Discovery, *, hosts: int
@@ -112,7 +112,7 @@ class _Planner:
         self._now = _Case("as configured", self._options.level or config.level, cadence, separate, now=True)
 
     def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
-        """Return the plan of a sink that rejects these metrics."""
+        """Return the plan; `rejected`: a sentence for each metric that the sink never accepts."""
         wanted, advisor = self._wanted(self._now), self._advisor
         now = self._choice(self._now)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
@@ -145,11 +145,11 @@ class _Planner:
         )
 
     def _watched(self, metrics: Mapping[str, int]) -> int:
-        """Return the series of one host that the alarms look at; one that counts hosts looks at one of each."""
+        """Return the number of series of one host that alarms evaluate; an alarm that counts hosts evaluates one."""
         return sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
 
     def _cases(self) -> Iterator[_Case]:
-        """Yield each other level, window and word that the service accepts."""
+        """Yield the configuration with another level, window or dimension of the machine that the service accepts."""
         now, other, spacing = self._now, replace(self._now, now=False), self._sink.limits.spacing
         moved = replace(other, flags="every counter above 0", moved=True)
         if len(self._wanted(moved)) > len(self._wanted(now)):
@@ -179,7 +179,7 @@ class _Planner:
             yield replace(other, flags="--common-dims ...,instance_id", separate=True)
 
     def _wanted(self, case: _Case) -> list[Datapoint]:
-        """Return a point of each series that is sent."""
+        """Return a point of each series that is sent in a case."""
         chosen = build.build_filter(replace(self._options, level=case.level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(build.profile_of(self._sink, self._config))
@@ -193,9 +193,9 @@ class _Planner:
 
     def _is_held(self, metric: Metric) -> bool:
         """
-        Return whether a counter at 0 is taken not to move, and so is not sent: any unless it counts bytes.
+        Return True if a counter at 0 is assumed to stay there, so that the sink does not send it.
 
-        Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
+        Counters of bytes are assumed to move: they are 0 only at the first reading.
         """
         return self._zeros is False and metric.kind is Kind.COUNTER and metric.unit != "By"
 
@@ -203,7 +203,7 @@ class _Planner:
         return min(len(wanted), self._max_series or len(wanted))
 
     def _choice(self, case: _Case) -> Choice:
-        """Return the effect of a case on all hosts."""
+        """Compute the amounts and costs of a case for all hosts."""
         wanted, c = self._wanted(case), case.cadence
         hosts, one_host, advisor = self._hosts, self._admitted(wanted), self._advisor
         sends = hosts * self._requests(wanted, c)
@@ -236,7 +236,7 @@ class _Planner:
         )
 
     def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:
-        """Return the requests of one host at each flush."""
+        """Return the number of requests of one host at each flush."""
         limits = self._sink.limits
         series, windows, most = self._admitted(wanted), c.period / c.step, limits.max_points
         if series and limits.max_bytes is not None:
@@ -248,7 +248,7 @@ class _Planner:
         return math.ceil(series * windows / most)
 
     def _windowed(self, wanted: Sequence[Datapoint], c: Cadence) -> list[Datapoint]:
-        """Return the datapoints of one window; each gauge has as many distinct values as samples."""
+        """Return the datapoints of one window; all samples of a gauge are different, the largest case."""
         window = Window(c.window, born=0, increases=self._sink.limits.increases)
         length = int(c.window * 1e9) or 1
         start = (SOME_TIME // length + 1) * length

@@ -1,4 +1,4 @@
-"""A plan: amounts and costs of each sink, as configured and in other ways."""
+"""The result of a plan: amounts and costs of each sink, as configured and with other options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chipwatch.contract.advice import Cost, Quota, Tariff
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Amounts and costs of one configuration, for all hosts and a month."""
+    """Amounts and costs of one sink with certain options (`flags`), for all hosts and a month."""
 
     flags: str
     now: bool
@@ -25,7 +25,7 @@ class Choice:
     bill: tuple[Cost, ...]
     quotas: tuple[Quota, ...]
     dollars: float | None
-    """None if not known."""
+    """None if a price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,23 @@ class SinkPlan:
 
     sink: str
     kind: str
-    """`priced`, `free`, or `unknown`: this sink has no advisor."""
+    """`priced`, `free`, or `unknown` if the sink has no advisor."""
     level: str
     cadence: Cadence
     tariff: Tariff
     max_series: int | None
     metrics: dict[str, int]
-    """Name -> series on this machine that are sent now."""
+    """Metric -> number of its series on this machine that are sent now."""
     held: dict[str, int]
-    """Name -> counters on this machine that are at 0, and are not sent before they move."""
+    """Metric -> number of its counters on this machine that are 0, so that they are not sent yet."""
     series: int
-    """Series of `metrics` that max_series allows."""
+    """Number of series of `metrics` that max_series allows."""
     rejected: tuple[str, ...]
     """A sentence for each metric that the sink never accepts."""
     words: dict[str, str]
     """Dimension of the machine -> `host` if each host has its own value, `shared` if hosts share one."""
     requests_per_period: int
-    """Of one host, each time that the sink sends."""
+    """Requests of one host at each flush."""
     notes: tuple[str, ...]
     now: Choice
     choices: tuple[Choice, ...]
@@ -88,4 +88,4 @@ class Plan:
     families: tuple[str, ...] = ()
     """Collectors that the machines are assumed to have; nothing was read if this is set."""
     devices: int = 0
-    """Accelerators that each is assumed to have."""
+    """Accelerators that each machine is assumed to have."""

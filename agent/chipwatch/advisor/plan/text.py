@@ -1,4 +1,4 @@
-"""A plan as text: one table of what each sink would cost, as configured and in other ways; and all of it as JSON."""
+"""Prints a plan: a table of costs as text, or all numbers as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chipwatch.contract.advice import MONTH
 WIDTH: Final = 100
 HEADS: Final = ("sink", "what if", "series", "requests/month", "volume/month", "dollars/month")
 UNKNOWN: Final = "?"
-"""A price that is not known, which is not 0."""
+"""Text for an unknown price; it is not 0."""
 
 
 def as_json(plan: Plan) -> str:
@@ -36,13 +36,13 @@ def _rounded(value: Any) -> Any:
 
 
 def as_text(plan: Plan) -> str:
-    """Return the plan as lines of at most 100 columns, on a terminal of at most its own."""
+    """Return the plan as lines of at most WIDTH columns, or fewer on a narrow terminal."""
     lines = [*_wrapped(_about(plan)), "", *_table(plan), "", *_wrapped(_warnings(plan))]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _about(plan: Plan) -> Iterator[str]:
-    """Yield what the table is about, and which series are not in it."""
+    """Yield sentences on the machines of the table, and on series that it lacks."""
     month = f"a month is {MONTH // 3600} hours"
     if plan.families:
         hosts = f"{plan.hosts:,} host{'s' * (plan.hosts > 1)} with {', '.join(plan.families)}"
@@ -63,7 +63,7 @@ def _about(plan: Plan) -> Iterator[str]:
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield which series would not be sent, and where all that is not in the table stands."""
+    """Yield sentences on series above max_series, and on the JSON with all numbers."""
     for sink in plan.sinks:
         wanted, unmoved = sum(sink.metrics.values()), sum(sink.held.values())
         if sink.max_series and wanted + unmoved > sink.max_series:
@@ -76,7 +76,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
 
 
 def _table(plan: Plan) -> Iterator[str]:
-    """Yield a row for each sink as it is configured, and for each choice; what is too wide is cut in its middle."""
+    """Yield a row for each sink as configured, and for each other choice; long options are cut in the middle."""
     rows = [_cells(sink, number) for sink in plan.sinks for number in range(1 + len(sink.choices))]
     sinks, flags, *numbers = zip(HEADS, *rows, strict=True)
     first = [TableColumn(sinks)] if len(plan.sinks) > 1 else []
@@ -88,7 +88,7 @@ def _table(plan: Plan) -> Iterator[str]:
 
 
 def _cells(sink: SinkPlan, number: int) -> tuple[str, ...]:
-    """Return the row of the configuration (0), or of one of the choices (from 1 on)."""
+    """Return the row of a sink as configured (`number` 0), or of one of its choices (from 1 on)."""
     choice = (sink.now, *sink.choices)[number]
     return (
         sink.sink,

@@ -1,5 +1,5 @@
 """
-Judges whether this machine is fit for work, and what to do if it is not: expectations, rules, readings, exit codes.
+The verdict: whether this machine is fit for work, and what to do if it is not.
 
-Nothing here parses options or prints: `commands/verdict.py` does.
+Expectations, rules, readings and exit codes are here. `commands/verdict.py` parses options and prints.
 """

@@ -1,4 +1,4 @@
-"""The callers of a verdict, and the exit code by which each understands it."""
+"""The programs that call `chipwatch verdict`, and the exit codes that each expects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STARTED: Final = time.monotonic()
 
 
 class Codes(NamedTuple):
-    """Exit codes; unknown, which includes wrong usage, never has the code of `not_fit`."""
+    """Exit codes of one caller. Wrong usage counts as unknown; unknown never has the code of `not_fit`."""
 
     fit: int
     degraded: int
@@ -39,9 +39,9 @@ def code_of(verdict: str, caller: str) -> int:
 
 def code_of_failure(argv: Sequence[str]) -> int | None:
     """
-    Return the exit code where no verdict was reached: None for other commands, 0 for an invalid caller.
+    Return the exit code if no verdict was reached: None for other commands, 0 for an invalid caller.
 
-    A caller that the words name gets its own code of unknown, also if its option or the command is misspelt.
+    If any word names a caller, its code of unknown counts, even if the option or the command is misspelt.
     """
     words = [word.lower() for word in takewhile(lambda word: word != "--", argv)]
     options = [word.partition("=")[0] for word in words if word.startswith("-")]

@@ -1,4 +1,4 @@
-"""Remembers what rules are about: the last value of each series, the rises of the last hour, what changed of late."""
+"""The series that the verdict's rules look at: last values, increases of the last hour, changes of the last tick."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from chipwatch.jobs.verdict.rules import RULES, SIGNS, Seen
 MINUTE: Final = 60 * 10**9
 HOUR: Final = 60 * MINUTE
 STALE: Final = 120 * 10**9
-"""Least age (ns) from which a series is stale: collectors read at least every 15 s."""
+"""Age (ns) at which a series is stale, or more with a long interval; collectors read at least every 15 s."""
 MAX_SERIES: Final = 5000
 MAX_RISES: Final = 120
-"""Rises of a series that are kept; the rises of a minute count as one."""
+"""Most increases that are kept of a series; all increases of a minute are one."""
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
 BESIDE: Final = {"rdma.rate": "rdma.state"}
-"""Series that a collector reads together with another one: where that is later, this one could not be read since."""
+"""Metric -> metric that is read together with it. If only the other has a newer value, the first cannot be read."""
 ANSWERED: Final = WATCHED | {"cpu.utilization", "gpu.power"}
-"""The metrics of an answer; `chipwatch top --once` shows more than a verdict is made of."""
+"""Metrics in an answer; the last two are for `chipwatch top --once`."""
 KEPT: Final = ANSWERED | SIGNS.keys()
 SETTLED: Final = 60 * 10**9
-"""Nanoseconds after the start from which a gauge that was not there before counts as a change."""
+"""Nanoseconds after the start; a gauge that appears later counts as a change."""
 JOBS: Final = "job.gpus"
 MOST_JOBS: Final = 3
-"""Jobs that an event names where the signal is of none."""
+"""Most jobs that an event names if its series has no job."""
 
 
 class EventHistory:
-    """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
+    """The series that decide a verdict. The clock's thread calls `take`, another thread calls `answer`."""
 
     def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
-        """Watch from `born` on (ns since the epoch), with a tick every `interval` seconds."""
+        """Start at `born` (ns since the epoch), with a tick every `interval` seconds."""
         self._samplers, self._window, self._last, self._born = samplers, Window(0, born=born), born, born
         self._stale = max(STALE, int(3e9 * interval))
         self._points: dict[tuple[str, Dimensions], Datapoint] = {}
         self._changed: list[Datapoint] = []
-        """Points of the last tick of counters that rose and of gauges that changed since there were any."""
+        """Points of the last tick: counters that grew, and gauges with a new value."""
         self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
@@ -68,7 +68,7 @@ class EventHistory:
                 rises.append((at, earlier + point.increase))
 
     def events(self, points: Iterable[Datapoint]) -> Iterator[Event]:
-        """Yield what begins an incident among the changes of the last tick; `points`: of that tick, with its jobs."""
+        """Yield the changes of the last tick that begin an incident; `points`: all of that tick, to name its jobs."""
         for point in self._changed:
             seen = Seen(point.metric.name, point.dims, point.value, rose=1.0)
             rule = next((rule for rule in SIGNS.get(seen.metric, ()) if rule.reason(seen)), None)
@@ -80,9 +80,9 @@ class EventHistory:
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
         """
-        Return the series at `now` (ns since the epoch); `watched`: no rise can have been missed.
+        Return the series at `now` (ns since the epoch), with increases of the last hour.
 
-        If not, rises are those since the start.
+        Without `watched`, nobody read the machine before the start: increases are then those since the start.
         """
         seconds = HOUR / 1e9 if watched else (self._last - self._born) / 1e9
         shown = {}
@@ -103,7 +103,7 @@ class EventHistory:
         return series
 
     def answer(self, *, watched: bool = True) -> dict[str, Any]:
-        """Return the series and the state of the collectors that yield them."""
+        """Return the series, and the state of the collectors that yield them."""
         now = time.time_ns()  # compared with the points' time
         stopped = {"state": "failing", "error": "the agent has read nothing for minutes"}
         stopped = stopped if now - self._last >= self._stale else {}

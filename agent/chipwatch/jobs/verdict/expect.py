@@ -20,24 +20,24 @@ COUNTS: Final = {
     "rdma": (("rdma.state", "rdma.rate"), ("device", "port")),
     "nvme": (("disk.nvme.state",), ("device",)),
 }
-"""Thing that can be expected -> the metrics that show it, and the dimensions that identify each."""
+"""Thing that `--expect` counts -> metrics that show it, and dimensions that identify each one."""
 STATES: Final = frozenset({"gpu.state", "rdma.state", "disk.nvme.state"})
-"""Metrics that are 0 for a thing that does not work."""
+"""Metrics that are 0 if a thing does not work."""
 Key = tuple[str | None, ...]
-"""The dimensions that identify a thing."""
+"""Values of the dimensions that identify a thing."""
 VENDORS: Final = ("0x10de", "0x1002", "0x1da3")
-"""PCI vendors of GPUs that are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
+"""PCI vendors whose GPUs are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
 CLASSES: Final = ("0x03", "0x12")
 """PCI classes: display controllers, processing accelerators."""
 
 
 def known_instances() -> dict[str, str]:
-    """Return the text of `--expect` for each type of a machine that instances.toml has."""
+    """Return, for each type of machine in instances.toml, the text of `--expect` that fits it."""
     return loads(Path(__file__).with_name("instances.toml").read_text(encoding="utf-8"))
 
 
 class Expected(NamedTuple):
-    """A number of things of one kind, each with at least `rate` Gbit/s where it has one."""
+    """A number of things of one kind, each with at least `rate` Gbit/s; 0 for any rate."""
 
     thing: str
     number: int
@@ -45,7 +45,7 @@ class Expected(NamedTuple):
 
 
 def parse(text: str) -> list[Expected]:
-    """Return the content of `--expect`; raise ConfigError."""
+    """Parse the text of `--expect`; raise ConfigError if it is invalid."""
     expected: dict[str, Expected] = {}
     for word in filter(None, map(str.strip, text.split(","))):
         thing, _, amount = map(str.strip, word.partition("="))
@@ -64,7 +64,7 @@ def parse(text: str) -> list[Expected]:
 
 
 def gpus_on_bus(sys: Path) -> tuple[int, int] | None:
-    """Return the number of GPUs on the PCI bus, and of those with a driver; None if that cannot be read."""
+    """Return the number of GPUs on the PCI bus, and how many of them have a driver; None if that cannot be read."""
     try:
         devices = [*(sys / "bus/pci/devices").iterdir()]
         gpus = [
@@ -80,9 +80,9 @@ def compare(
     expected: Iterable[Expected], series: Sequence[Seen], collectors: Mapping[str, Mapping[str, Any]], sys: Path
 ) -> tuple[list[Reason], list[tuple[str, str]]]:
     """
-    Return what is missing, and pairs of what cannot be counted and why.
+    Return a reason for each missing thing, and a pair for each thing that cannot be counted: the thing, and why.
 
-    Something is missing only where a collector or a driver has counted, or where the PCI bus shows fewer GPUs.
+    A thing is missing only if a collector or a driver has counted, or if the PCI bus shows too few GPUs.
     """
     reasons: list[Reason] = []
     unknown: list[tuple[str, str]] = []
@@ -121,10 +121,10 @@ def _count(
     expected: Expected, seen: Mapping[Key, Mapping[str, float]], silent: Iterable[Key], partly: str
 ) -> tuple[list[Reason], str]:
     """
-    Return what is wrong with the number and the rates of what was read, and what cannot be counted.
+    Return faults in the number and the rates of things, and a sentence on what cannot be counted.
 
-    A thing is counted only if its state was read. `silent` are those that are there and do not answer; `partly`: why
-    others may be there, too.
+    A thing counts only if its state was read. `silent`: things that are there but do not answer; `partly`: why there
+    may be more things than were read.
     """
     thing, number, rate = expected
     needed = COUNTS[thing][0][0] if thing == "rdma" else None
@@ -152,5 +152,5 @@ def _names(keys: Iterable[Key]) -> str:
 
 
 def _name(key: Key) -> str:
-    """Return the name of a thing: a number, a device, or a device and its port unless that is 1."""
+    """Return the name of a thing: a number or a device; with the port, unless that is 1."""
     return " port ".join(str(word) for n, word in enumerate(key) if not (n and word == "1"))

@@ -1,4 +1,4 @@
-"""Judges a machine: joins expectations, rules and the states of collectors into one verdict."""
+"""Judges a machine: combines expectations, rules and the states of collectors into one verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chipwatch.jobs.verdict.rules import Reason
 
 
 class Unknown(NamedTuple):
-    """Something that could not be determined, why, and whether the verdict depends on it."""
+    """Something that could not be determined, and why; `decides`: the verdict depends on it."""
 
     about: str
     why: str
@@ -20,17 +20,17 @@ class Unknown(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The fitness of this machine, and the reasons."""
+    """The judgement of this machine's fitness for work, with its reasons."""
 
     reasons: Sequence[Reason]
     fine: Sequence[str]
     unknown: Sequence[Unknown]
     source: str
-    """The reader: the running agent, or this command."""
+    """Origin of the readings: `agent` for the running agent, `reading` for this command."""
 
     @property
     def word(self) -> str:
-        """Return not fit where that is certain; else unknown where that decides; else degraded or fit."""
+        """Return the verdict: not fit if a reason says so; else unknown if an unknown decides; else degraded or fit."""
         if any(reason.severity == NOT_FIT for reason in self.reasons):
             return NOT_FIT
         if any(unknown.decides for unknown in self.unknown):
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 def judge(
     answer: Mapping[str, Any], expected: list[expect.Expected], sys: Path, unknown: list[Unknown], source: str
 ) -> Verdict:
-    """Return the verdict on an answer of EventHistory; `unknown` may already hold what could not be determined."""
+    """Return the verdict on an answer of EventHistory; further unknown things are added to `unknown`."""
     series, collectors = [rules.Seen(*fields) for fields in answer["series"]], answer["collectors"]
     missing, open_questions = expect.compare(expected, series, collectors, sys)
     reasons = [*missing, *rules.reasons(series)]
@@ -53,7 +53,7 @@ def judge(
         state, error = collector["state"], collector["error"]
         if state == "failing":
             unknown.append(Unknown(name, error, decides=True))
-        elif state == "absent" and name == "kernel":  # a permission is missing, not a device
+        elif state == "absent" and name == "kernel":  # a missing permission, not a missing device
             unknown.append(Unknown("kernel log", error, decides=False))
         elif state == "absent" and collector.get("is_silent"):
             unknown.append(Unknown(name, error, decides=True))

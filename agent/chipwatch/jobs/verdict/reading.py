@@ -1,4 +1,4 @@
-"""Gets the readings for a verdict in less than two seconds: asks the running agent, else reads this machine."""
+"""Gets the readings for a verdict in time: asks the running agent; without one, reads this machine itself."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from chipwatch.net.status_socket import NoAgent, ask
 
 AGENT_SHARE, AGAIN_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.76, 0.8, 0.85
 """
-Shares of the timeout until which the agent must have answered, collectors are asked again, and until which they, their
-process, and everything must have answered.
+Shares of the timeout by which these must have ended: the answer of the agent, the wait for a second reading, the
+collectors, their process, and everything.
 
-A later process is left behind: a call in a driver may not even end by a signal.
+A process that is later is left behind, because a call into a driver may hang and ignore all signals.
 """
 UNWATCHED: Final = frozenset(
     {"container", "cpu", "disk", "ipu", "jobs", "memory", "nccl", "network", "openmetrics", "pressure", "process"}
     | {"textfile"}
 )
-"""Our collectors with no metric that a verdict is made of; they are not loaded."""
+"""Built-in collectors that no verdict needs; they are not loaded."""
 TWICE: Final = frozenset({"gpu.fault", "gpu.link.errors"})
-"""Metrics of which some faults show only between two readings: rates of errors, and slowdowns that last."""
+"""Metrics that need two readings to show some faults: rates of errors, and slowdowns that last."""
 APART, LEAST_APART = 1.0, 0.3
-"""Seconds between these two readings, and less where time is short; with even less there is no second one."""
+"""Seconds between these two readings, and the least if time is short; with even less there is no second one."""
 MIN_WAIT: Final = 0.05
 ENDS: Final = 10
-"""Number of looks, within MIN_WAIT, at the end of a process."""
+"""Checks, within MIN_WAIT, whether a process has ended."""
 MAX_ANSWER: Final = 8 << 20
 
 
@@ -58,7 +58,7 @@ def _left(seconds: float) -> float:
 
 
 def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
-    """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
+    """Return what a machine of this type has; if that is not known, add the reason to `unknown`."""
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
     def find_out() -> None:
@@ -77,15 +77,15 @@ def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> 
 
 
 def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
-    """Return the answer of the running agent, else of a reading here, and the source: agent or reading."""
+    """Return the running agent's answer and "agent"; without an agent, that of a reading here and "reading"."""
     with contextlib.suppress(NoAgent):
         answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
-        if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
+        if answer["collectors"]:  # an agent that reads something else, such as one job, has no answer
             return answer, "agent"
     built = build_collectors(config, UNWATCHED)
     for name in {*chosen("collectors", config)} - built.keys() - UNWATCHED:
         with contextlib.suppress(NotLoaded):
-            build_plugin(plugins.COLLECTORS, name, config)  # a verdict does not pass over a faulty collector
+            build_plugin(plugins.COLLECTORS, name, config)  # raises its fault, which a verdict must not ignore
     collectors = {
         name: collector for name, collector in built.items() if WATCHED & {metric.name for metric in collector.metrics}
     }
@@ -96,9 +96,9 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
     """
-    Return the answer of a reading by this process, with the collectors that answer in time.
+    Read this machine in this process; return the answer of the collectors that are in time.
 
-    Accelerators whose errors are known as a rate are read again after a second.
+    Collectors of metrics that need two readings (TWICE) are read again after a second.
     """
     samplers = [Sampler(name, collector, Level.BASIC) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
@@ -117,9 +117,9 @@ def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]
 
 def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
     """
-    Return the answer of a reading by a child process, which is not waited for.
+    Read this machine in a child process; return its answer without waiting for its end.
 
-    A process with a thread that hangs in a driver cannot end, and a process that waits for it hangs, too.
+    A process with a thread that hangs in a driver cannot end, and a process that waits for its end would hang, too.
     """
     receiver, sender = os.pipe()
     child = os.fork()
@@ -151,13 +151,13 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
 
 
 def _read_apart(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
-    """Return the answer of a reading by this process, which is a child; where the host stops it, the reason."""
+    """Read this machine in this process, which is a child; if the host stops it, return the reason as the answer."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):  # a reader of our output would wait until this process has closed it
+        for standard in range(3):  # close standard output: a reader would wait for its end
             os.dup2(null, standard)
         return _read(collectors, timeout)
-    except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # what a host without room raises
+    except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # no memory, threads or files left
         return _no_answer(f"the readings have ended: {os_text(problem)}")
 
 
@@ -168,10 +168,10 @@ def _write(pipe: int, answer: Mapping[str, Any]) -> None:
 
 
 def _end_of(child: int) -> str:
-    """Return what ended a child whose pipe is closed; the child is still to be waited for."""
+    """Say how a child that closed its pipe has ended: by a signal or with an exit code. Leave it to be reaped."""
     end = ""
     with contextlib.suppress(ChildProcessError, AttributeError):  # SIGCHLD is ignored; macOS has no waitid below 3.13
-        for _ in range(ENDS):  # it may hang in a driver while it ends
+        for _ in range(ENDS):  # not for ever: it may hang in a driver while it ends
             if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # type: ignore[attr-defined,unused-ignore]
                 is_signal = info.si_code != os.CLD_EXITED
                 end = f" by {signal.Signals(info.si_status).name}" if is_signal else f" with {info.si_status}"

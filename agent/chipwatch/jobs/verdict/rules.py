@@ -1,4 +1,4 @@
-"""The table of conditions that make a machine degraded or not fit, or begin an incident, and what applies it."""
+"""The table of conditions that make a machine degraded or not fit, or begin an incident; and their evaluation."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from chipwatch.jobs.verdict.callers import NOT_FIT
 
 HOUR: Final = 3600.0
 FEW: Final = 10
-"""Events that do not make a rate."""
+"""Events that are too few to compute a rate from."""
 
 
 class Seen(NamedTuple):
-    """The last value of a series, and its rise."""
+    """The last value of a series, and its recent increase."""
 
     metric: str
     dims: Mapping[str, str]
     value: float
     rose: float | None = None
-    """Rise of a counter in the last hour; None: nobody watched."""
+    """Increase of a counter in the last hour; None if nobody watched it."""
     last: int | None = None
-    """Time of its last rise (ns since the epoch)."""
+    """Time of its last increase (ns since the epoch); None if unknown."""
     text: str = ""
-    """Evidence, such as a message of the kernel."""
+    """Evidence in words, such as a message of the kernel."""
     seconds: float = HOUR
-    """Time of the rise: an hour, or the time between two readings."""
+    """Seconds that `rose` covers: an hour, or the time between two readings."""
 
 
 class Reason(NamedTuple):
-    """A fault: the thing, the severity, the fault in words, what to do, and the series that shows it."""
+    """A fault: what has it, how severe it is, the fault in words, what to do, and the series that shows it."""
 
     about: str
     severity: str
@@ -43,14 +43,14 @@ class Reason(NamedTuple):
 
 class Rule(NamedTuple):
     """
-    A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
+    A condition on a metric: a gauge is compared by its last value, a counter by its increase in the last hour.
 
-    Where only two readings were taken, the limit is that of their time, and at least FEW.
-
-    `about`, `says` and `do` are templates of the dimensions, and of `value`; `only`: the words that a dimension
-    may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one. The severity is
-    `alone` where no reason of another area is about the same thing: one signal that is known to be wrong at times.
-    Without a severity it is of no verdict. `incident`: the cause of the incident that begins with it, "" for none.
+    If the increase covers less than an hour, the limit shrinks in proportion, but not below FEW.
+    `only`: the values that a dimension may have; series with others are not compared.
+    `about`, `says`, `do`: templates, filled with the dimensions and `value`.
+    `instead`: a metric; if it gives a reason of the same severity about the same thing, this rule gives none.
+    `alone`: the severity if no rule of another area is about the same thing, for a signal that is sometimes wrong.
+    `severity`: "" if the rule counts for no verdict. `incident`: the cause of the incident that it begins, or "".
     """
 
     area: str
@@ -68,15 +68,15 @@ class Rule(NamedTuple):
     incident: str = ""
 
     def knows(self, seen: Seen) -> bool:
-        """Return whether the rule is about this series."""
+        """Return True if the rule is about this series."""
         return seen.metric == self.metric and all(seen.dims.get(key) in words for key, words in self.only.items())
 
     def reason(self, seen: Seen) -> Reason | None:
-        """Return what is wrong with a series, or None."""
+        """Return the fault of a series; None if the condition is not met."""
         if not self.knows(seen):
             return None
         value = seen.value if self.gauge else seen.rose
-        if value is None:  # where nobody watched, the time of a message shows that it is of the last hour
+        if value is None:  # nobody watched, but a message of the kernel has its time
             value = 1.0 if seen.last else 0.0
         limit = self.limit if self.gauge else max(self.limit * seen.seconds / HOUR, min(self.limit, FEW))
         if not (value < limit if self.below else value > limit):
@@ -100,29 +100,30 @@ def _rule(row: Mapping[str, Any]) -> Rule:
 TABLE: Final = tuple(_rule({**group["of"], **rule}) for group in GROUPS for rule in group["rules"])
 RULES: Final = tuple(rule for rule in TABLE if rule.severity)
 """
-The rules of rules.json, in groups that share area, metric, name and kind; and the rules of a verdict.
+All rules of rules.json (TABLE), and those that count for a verdict (RULES). A group there shares its fields.
 
-Severities, and limits per hour, follow DCGM 4.6's health watches where it has one: failure, warning. Some machines have
-no NVLink bridge, so no NVLink at all is degraded. At each start JSON takes a hundredth of the time of TOML.
+Severities and hourly limits follow the health watches of DCGM 4.6: its failure is not fit, its warning degraded.
+A GPU without any NVLink is only degraded, because some machines have no NVLink bridge.
+The file is JSON because every start reads it: TOML takes a hundred times as long.
 """
 BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
     rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES
 }
-"""The rules of a verdict of each metric, with their places among them."""
+"""Metric -> its rules for a verdict, each with its index in RULES."""
 SIGNS: Final[Mapping[str, list[Rule]]] = {
     rule.metric: [other for other in TABLE if other.metric == rule.metric] for rule in TABLE if rule.incident
 }
-"""The rules of each metric that may begin an incident."""
+"""Metric -> its rules, if one of them may begin an incident."""
 FAULTS: Final = {word: rule.area for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"]}
-"""The faults that RULES ask for, and their areas."""
+"""Fault that RULES look at -> its area."""
 LINK_DOWN: Final = "nvlink_down"
-"""The fault that a GPU reports, or reports none, if it has NVLinks."""
+"""The fault whose state every GPU with NVLinks reports."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
-"""Areas whose members are counted, and the dimensions that identify each."""
+"""Area whose members are counted -> dimensions that identify a member."""
 
 
 def reasons(series: Iterable[Seen]) -> list[Reason]:
-    """Return the faults, by the first rule that applies to each metric and series, in the order of the table."""
+    """Return the faults in the order of the table; for each series, the first rule that applies counts."""
     by_place: list[tuple[int, Reason]] = []
     given = set()
     for item in series:
@@ -141,7 +142,7 @@ def reasons(series: Iterable[Seen]) -> list[Reason]:
 
 
 def unreported_faults(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:
-    """Yield working GPUs whose driver does not report some faults, and these faults."""
+    """Yield a pair for each group of working GPUs whose driver does not report all faults: the GPUs, the faults."""
     reported: dict[str, set[str]] = {}
     works = set()
     for item in series:
@@ -165,9 +166,9 @@ def fine(
     series: Iterable[Seen], wrong: Iterable[Reason], read: Iterable[str], *, all_answer: bool = True
 ) -> Iterator[str]:
     """
-    Yield the areas without a reason, with the number of their members; `read`: areas without series.
+    Yield each area without a fault, with the number of its members; `read`: areas that were read and have no series.
 
-    Where not all GPUs answer, their number is the only area of GPUs.
+    If not all GPUs answer, only the number of working GPUs is stated for them.
     """
     areas: dict[str, set[Any]] = {area: set() for area in read}
     bad = {id(reason.shown_by) for reason in wrong}

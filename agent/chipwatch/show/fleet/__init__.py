@@ -1,5 +1,5 @@
 """
-Shows many machines: `chipwatch top HOST`, `chipwatch top --once`, and the same from a store with Prometheus' API.
+Many machines on one screen: `chipwatch top HOST`, `chipwatch top --once`, and both from a store with Prometheus' API.
 
-It keeps nothing: nodes are asked, by their page, by ssh or by PromQL, and what they answer is shown.
+It asks nodes for their page, by ssh or by PromQL, shows the answers, and keeps nothing.
 """

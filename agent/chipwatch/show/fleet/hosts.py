@@ -1,4 +1,4 @@
-"""Reads the names of nodes: names, ranges, files, and the lists of Slurm and Kubernetes by their own commands."""
+"""Finds the nodes that a user names: by name, range or file, or by the lists of Slurm and Kubernetes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.host.supervised_process import OneShot, QueryFailed
 
 PORT: Final = 9465
-"""Port of the sink `prometheus`, unless a name has another one."""
+"""Port of a node without one in its name: the default of the sink `prometheus`."""
 MOST: Final = 10_000
-"""Nodes in all."""
+"""Most nodes that a user may name."""
 TOO_MANY: Final = f"HOST: more than {MOST:,} nodes; name fewer"
 MAX_FILE: Final = 4 << 20
 LONGEST: Final = 80
-"""Characters of a name in a message."""
+"""Most characters of a name in a message."""
 TIMEOUT: Final = 20.0
 """Seconds that a command of Slurm or Kubernetes may take."""
 WORD: Final = re.compile(
@@ -31,29 +31,29 @@ WORD: Final = re.compile(
 )
 RANGE: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
 PART: Final = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
-"""A number of a range, or its first and its last one."""
+"""One number in brackets, or the first and the last number of a range."""
 BETWEEN_COMMAS: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
-"""A name; a comma in brackets is part of it."""
+"""One name of a list. A comma in brackets belongs to the name."""
 LIST: Final = re.compile(r"[A-Za-z0-9_][\w.,=!/ ()-]*", re.ASCII)
-"""A partition, a job or a selector: never an option of a command."""
+"""A partition, a job or a selector; it cannot begin like an option of a command."""
 PODS: Final = '{range .items[*]}{.status.podIP}{" "}{.spec.nodeName}{"\\n"}{end}'
 Run = Callable[[Sequence[str]], str]
 
 
 class NodeAddress(NamedTuple):
-    """A node: its name, and how it is asked."""
+    """A node: its name, and the address at which it is asked."""
 
     name: str
     scheme: str
     """http, https or ssh."""
     host: str
     port: int = 0
-    """0: the one of ssh."""
+    """0 for ssh's default port."""
     path: str = "/metrics"
 
 
 def addresses(words: Iterable[str], *, by_ssh: bool, run: Run | None = None) -> list[NodeAddress]:
-    """Return the nodes that `words` name, each once; names without a scheme by ssh or http. Raise ConfigError."""
+    """Return the nodes that `words` name, each once. Without a scheme, ssh or http is used. Raise ConfigError."""
     nodes: dict[str, NodeAddress] = {}
     each = (node for word in words for node in _nodes(word, by_ssh=by_ssh, run=run or output_of))
     for count, node in enumerate(each):
@@ -106,13 +106,13 @@ def _address(word: str, *, by_ssh: bool) -> NodeAddress:
 
 
 def _expanded(word: str) -> Iterator[str]:
-    """Yield the names of a word with ranges, as Slurm writes them: rack[1-2]n[01-16,20]."""
+    """Expand the ranges of a word, as Slurm writes them: rack[1-2]n[01-16,20]."""
     texts = (_numbers(word, text) if at % 2 else [text] for at, text in enumerate(RANGE.split(word)))
     yield from map("".join, product(*texts))
 
 
 def _numbers(word: str, text: str) -> list[str]:
-    """Return the numbers between the brackets of a word, as many digits as its first ones have."""
+    """Expand the numbers `text` between brackets of `word`; a range keeps the number of digits of its start."""
     numbers: list[str] = []
     for part in text.split(","):
         ends = PART.fullmatch(part)
@@ -130,7 +130,7 @@ def _fault(word: str, why: str) -> ConfigError:
 
 
 def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
-    """Yield the nodes of a job, if `name` begins with a digit, else of a partition."""
+    """Yield the nodes of a job if `name` begins with a digit, otherwise of a partition."""
     command: tuple[str, ...] = ("squeue", "--noheader", "--format=%N", f"--jobs={name}")
     if not name[0].isdigit():
         command = ("sinfo", "--noheader", "--Node", "--format=%N", f"--partition={name}")
@@ -142,7 +142,7 @@ def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
 
 
 def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:
-    """Yield the running pods that the selector takes, by the names of their nodes."""
+    """Yield the running pods that a selector matches, each under the name of its node."""
     words = ("--all-namespaces", "--field-selector=status.phase=Running", f"--selector={selector}")
     lines = run(("kubectl", "get", "pods", *words, f"--output=jsonpath={PODS}")).splitlines()
     pods = [line.split() for line in lines if len(line.split()) == 2]
@@ -153,7 +153,7 @@ def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return what a command prints; raise ConfigError."""
+    """Run a command and return its output; raise ConfigError if it fails."""
     shot, deadline = OneShot(TIMEOUT, TIMEOUT, exact=True), time.monotonic() + TIMEOUT + 1
     try:
         while (ended := shot.poll(command, time.monotonic())) is None and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A kept connection to a node: sends requests for its page, and reads the answers."""
+"""A connection to a node that stays open: requests its page, and reads the answers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import asyncio
 from typing import Final, cast
 
 MAX_BODY: Final = 8 << 20
-"""Bytes of a page."""
+"""Most bytes of a page."""
 MAX_HEAD: Final = 1 << 16
 MAX_CHUNKS: Final = 20_000
-"""More take so long that other nodes wait."""
+"""Most chunks of an answer: more of them would delay the other nodes."""
 NOT_HTTP: Final = "the answer is not valid HTTP"
 CUT: Final = "the connection was closed before a whole answer came"
 TOO_LONG: Final = f"the answer has more than {MAX_BODY >> 20} MiB"
 
 
 class BadAnswer(Exception):
-    """The other side answers with something else than a page."""
+    """The other side did not answer with a page."""
 
 
 class PageLink(asyncio.BufferedProtocol):
-    """A connection for one request at a time; costs a third of asyncio's streams."""
+    """A connection for one request at a time; it takes a third of the CPU time of asyncio's streams."""
 
     arrived: Final = memoryview(bytearray(1 << 18))
-    """Shared by all connections, since each takes at once what has arrived."""
+    """Buffer that all connections share: each copies its data from there at once."""
 
     def __init__(self) -> None:
         self.is_open, self._data = False, bytearray()
@@ -38,7 +38,7 @@ class PageLink(asyncio.BufferedProtocol):
         return self.arrived
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._waiter is None:  # it was not asked
+        if self._waiter is None:  # data without a request
             self.close()
             return
         self._data += self.arrived[:nbytes]
@@ -58,8 +58,8 @@ class PageLink(asyncio.BufferedProtocol):
             self._waiter.set_result(None)
 
     async def _more(self) -> None:
-        """Wait for more of the answer; raise OSError or BadAnswer."""
-        if len(self._data) > MAX_BODY + 4 * MAX_HEAD:  # of which the chunks say little
+        """Wait for more data of the answer; raise OSError or BadAnswer."""
+        if len(self._data) > MAX_BODY + 4 * MAX_HEAD:  # many small chunks
             raise BadAnswer(TOO_LONG)
         if self.is_open:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -70,7 +70,7 @@ class PageLink(asyncio.BufferedProtocol):
             raise ConnectionError(CUT)
 
     async def ask(self, request: bytes) -> bytes:
-        """Return the page that answers `request`; raise OSError or BadAnswer, after which the link must be closed."""
+        """Send `request`, return the page; raise OSError or BadAnswer. Then the link must be closed."""
         self._data = bytearray()
         self._transport.write(request)
         start = await self._end_of(b"\r\n\r\n", 0)
@@ -96,7 +96,7 @@ class PageLink(asyncio.BufferedProtocol):
         return body
 
     async def _end_of(self, mark: bytes, start: int) -> int:
-        """Return the place after the next `mark`."""
+        """Return the index after the next `mark` in the data."""
         while (place := self._data.find(mark, start, start + MAX_HEAD)) < 0:
             if len(self._data) > start + MAX_HEAD:
                 raise BadAnswer(NOT_HTTP)
@@ -104,7 +104,7 @@ class PageLink(asyncio.BufferedProtocol):
         return place + len(mark)
 
     async def _bytes(self, start: int, count: int, before: int = 0) -> bytes:
-        """Return `count` bytes of a page of which there are some `before`."""
+        """Return `count` bytes from the index `start`; `before`: bytes of the page that came earlier."""
         if not 0 <= count <= MAX_BODY - before:
             raise BadAnswer(TOO_LONG)
         while len(self._data) < start + count:
@@ -113,7 +113,7 @@ class PageLink(asyncio.BufferedProtocol):
             return bytes(data[start : start + count])
 
     async def _chunks(self, start: int) -> bytes:
-        """Return a body in chunks; raise ValueError for a wrong size."""
+        """Return a body that comes in chunks; raise ValueError for an invalid chunk size."""
         body = bytearray()
         for _ in range(MAX_CHUNKS):
             end = await self._end_of(b"\r\n", start)

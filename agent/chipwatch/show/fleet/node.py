@@ -1,4 +1,4 @@
-"""A node of the fleet in one line: made of the readings on its page, in a store, or in the answers of its agent."""
+"""One line about a node: computed from the readings on its page, in a store, or in the answers of its agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chipwatch.show.report.devices import FAMILIES, FIGURES, GROUPS, device_stat
 COUNT, GPU_TIME, GPUS, STATE = "gpu.count", "job.gpu.time", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
 XID, LAST_XID = "gpu.xid", "gpu.xid.last"
-"""Errors of NVIDIA's driver by code, and the code of the last one, which dcgm-exporter has."""
+"""NVIDIA's errors by code (Xid), and dcgm-exporter's metric with the code of the last one."""
 UTILIZATION: Final = frozenset(FIGURES["utilization"])
 POWER: Final = frozenset(FIGURES["power"])
 LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
@@ -40,52 +40,52 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     for metric, rules in BY_METRIC.items()
     if rules[0][1].gauge
 }
-"""Gauges of the rules of a verdict -> the values between which no rule applies."""
+"""Gauge of a rule of the verdict -> the lowest and the highest value at which no rule applies."""
 POLLED: Final = frozenset({*KINDS, *LIMITS})
-"""The metrics that a line is made of."""
+"""The metrics from which a line is computed."""
 LATE: Final = 300.0
-"""Age of unsent points (s) from which a delivery counts as late."""
+"""Age (s) of unsent points above which delivery counts as late."""
 MOST_GPUS, MOST_WATTS, MOST_PERCENT = 4096, 100_000.0, 101.0
-"""More accelerators in a node are a mistake; so is more power of one, or a larger share, which may be rounded."""
+"""Highest figures of a node that can be true: accelerators, watts, and a percentage with its rounding."""
 LONGEST: Final = 40
-"""Characters of a name of a job or a user."""
+"""Most characters of a name of a job or a user."""
 HALF: Final = 0.5
-"""So much may parts of accelerators exceed the whole by rounding."""
+"""Tolerance of a sum of accelerators whose partitions are rounded."""
 DOUBTED, WAITING = "not believed", "waiting"
-"""Verdicts on a node whose figures cannot be true, and on one that has not answered yet."""
+"""Verdict on a node whose figures cannot be true, and on one that has not answered yet."""
 FREE, NOT_KNOWN, EITHER = "free", "not known", "idle or free"
-"""Words for accelerators that no job is known to hold; EITHER: by a page that does not say who holds them."""
+"""Words for accelerators without a known job; EITHER if the node's page does not say who holds them."""
 WORKS: Final = ("busy", "throttled")
 
 
 class FleetNode(msgspec.Struct, omit_defaults=True):
-    """A node; what is not known is absent."""
+    """The line about one node; a figure that is unknown is None or empty."""
 
     node: str
     error: str = ""
-    """Why there is no answer."""
+    """Why the node does not answer; "" if it does."""
     seen: float = 0.0
-    """Time of the last answer (s since the epoch)."""
+    """Time of its last answer (s since the epoch)."""
     verdict: str | None = None
     reason: str = ""
-    """The worst thing that is wrong."""
+    """The worst fault, in a sentence."""
     gpus: int = 0
-    """Accelerators of all kinds."""
+    """Number of accelerators of all kinds."""
     busy: int | float | None = None
-    """Accelerators that worked for a job; all that worked, where the page does not say who holds them."""
+    """Accelerators that worked for a job; all that worked if the page does not say who holds them."""
     lost: int | float = 0
     idle: dict[str, float] = {}
-    """Cause, or FREE, NOT_KNOWN or EITHER -> accelerators; with `busy` and `lost` they add up to `gpus`."""
+    """Cause, FREE, NOT_KNOWN or EITHER -> accelerators. Their sum with `busy` and `lost` is `gpus`."""
     utilization: float | None = None
-    """Mean over its accelerators (%)."""
+    """Mean utilization of its accelerators (%)."""
     power: float | None = None
-    """Watts of its accelerators."""
+    """Power of its accelerators (W)."""
     cpu: float | None = None
     """Utilization of its CPUs (%)."""
     jobs: list[str] = []
     users: list[str] = []
     delivery: str | None = None
-    """ok, or what its agent has not delivered."""
+    """`ok`, or the points that its agent could not deliver."""
 
     @property
     def key(self) -> tuple[str]:
@@ -94,18 +94,18 @@ class FleetNode(msgspec.Struct, omit_defaults=True):
 
     @property
     def idle_most(self) -> tuple[str, float]:
-        """The first cause, and its share of the accelerators (%)."""
+        """The most frequent cause of idleness, and its share of the accelerators (%)."""
         cause, number = max(self.idle.items(), key=lambda item: item[1], default=("", 0.0))
         return cause, 100 * number / self.gpus if self.gpus else 0.0
 
     @property
     def word(self) -> str:
-        """Return silent or the verdict; nothing if it is not known."""
+        """Return `silent`, or the verdict; "" if that is unknown."""
         return "silent" if self.error else self.verdict or ""
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The place among the nodes, worst first."""
+        """The sort key among nodes: the worst node is first."""
         order = ("silent", DOUBTED, NOT_FIT, DEGRADED)
         rank = order.index(self.word) if self.word in order else len(order)
         late = self.delivery in (None, "ok") and not self.reason
@@ -113,12 +113,12 @@ class FleetNode(msgspec.Struct, omit_defaults=True):
 
 
 def number_aware(name: str) -> list[tuple[int, str]]:
-    """Return the place of a name, in which numbers count as such."""
+    """Return a sort key for a name that orders numbers in it by value: n2 before n10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
 def short(text: str) -> str:
-    """Return a name that somebody else chose on one line of LONGEST characters, without secrets."""
+    """Return a foreign name on one line, without secrets, cut to LONGEST characters."""
     return _short(text[: 2 * LONGEST])
 
 
@@ -128,7 +128,7 @@ def _short(text: str) -> str:
 
 
 def _names(words: Iterable[str]) -> list[str]:
-    """Return each name once, short."""
+    """Return each name once, as `short` writes it."""
     return [*filter(None, dict.fromkeys(map(short, words)))]
 
 
@@ -141,7 +141,7 @@ def _sentence(reason: Reason) -> str:
 
 
 def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
-    """Return a node by its readings; `at` in s since the epoch."""
+    """Compute the line about a node from its readings at `at` (s since the epoch)."""
     kinds: dict[str, list[Seen]] = {kind: [] for kind in (*KINDS.values(), "")}
     for item in seen:
         kinds[KINDS.get(item.metric, "")].append(item)
@@ -180,7 +180,7 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
 
 
 def _xid(item: Seen) -> str:
-    """Return an Xid that nobody watched and that no application causes, or nothing."""
+    """Describe a GPU's Xid if its time is unknown and no application causes it; otherwise return ""."""
     code = f"{item.value:.0f}" if item.metric == LAST_XID else item.dims.get("xid", "")
     if item.rose is not None or not item.value or not code.isdecimal() or is_applications_own(int(code[:9])):
         return ""
@@ -188,7 +188,7 @@ def _xid(item: Seen) -> str:
 
 
 def _counts(told: Iterable[Seen], gpus: int) -> Mapping[tuple[str, str], float]:
-    """Return accelerators by state and cause; of targets that each tell all of them, of one."""
+    """Return the accelerators by (state, cause). If several targets report the same ones, count only one target."""
     sources: dict[frozenset[tuple[str, str]], dict[tuple[str, str], float]] = {}
     for item in told:
         dims = dict(item.dims)
@@ -204,30 +204,30 @@ def _counts(told: Iterable[Seen], gpus: int) -> Mapping[tuple[str, str], float]:
 
 
 def _divide(node: FleetNode, counts: Mapping[tuple[str, str], float]) -> None:
-    """Set what the accelerators do by their numbers by state and cause, as the agent tells them: all add up."""
+    """Set `busy`, `lost` and `idle` of a node from its accelerators by (state, cause)."""
     node.busy = _whole(sum(number for (state, _), number in counts.items() if state in WORKS))
     node.lost = _whole(counts.get(("lost", ""), 0.0))
     idle = defaultdict[str, float](float)
     for (state, cause), number in counts.items():
         if state not in (*WORKS, "lost"):
             idle[short(cause or (NOT_KNOWN if GROUPS.get(state) == NOT_KNOWN else state))] += number
-    idle[NOT_KNOWN] += max(0.0, node.gpus - sum(counts.values()))  # without a state
+    idle[NOT_KNOWN] += max(0.0, node.gpus - sum(counts.values()))  # accelerators without a state
     node.idle = {word: _whole(number) for word, number in idle.items() if number > 0.01}
 
 
 def _whole(number: float) -> int | float:
-    """Return a number of accelerators, of which parts count by their size, as an integer if it is one."""
+    """Return a number of accelerators as an integer if it is whole; partitions count by their size."""
     return round(number) if abs(number - round(number)) < 0.001 else number
 
 
 def _within(item: Seen) -> bool:
-    """Return whether a gauge is between its limits, where no rule applies."""
+    """Return True if a gauge is between its limits, where no rule applies."""
     low, high = LIMITS[item.metric]
     return low <= item.value <= high
 
 
 def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, counted: float) -> str:
-    """Return what cannot be true, or nothing."""
+    """Return a sentence about a figure that cannot be true; "" if all can."""
     limits = ("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%"), ("count", inf, "")
     for kind, most, unit in limits:
         if wrong := next((item for item in kinds[kind] if item.value < 0 or item.value > most), None):
@@ -238,7 +238,7 @@ def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, counted: float) -> st
 
 
 def believed(line: FleetNode, name: str) -> FleetNode:
-    """Return the line that another machine made of itself: short texts without control characters, possible figures."""
+    """Check a line that another machine sent: cut and clean its texts; return DOUBTED if a figure cannot be true."""
     figures = [
         (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus), (line.utilization, MOST_PERCENT),
         ((line.busy or 0) + line.lost + sum(line.idle.values()), (line.gpus or MOST_GPUS) + HALF),
@@ -255,7 +255,7 @@ def believed(line: FleetNode, name: str) -> FleetNode:
 
 
 def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:
-    """Return what an agent has not delivered, by its metrics; None if it sends none of these."""
+    """Return what an agent could not deliver, from its metrics; None if it has no such metrics."""
     oldest, gone = max((item.value for item in kinds["oldest"]), default=0.0), sum(item.value for item in kinds["gone"])
     if oldest > LATE:
         return f"points {duration(oldest, 1)} old"
@@ -263,12 +263,12 @@ def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:
 
 
 def _device(dims: Mapping[str, str]) -> tuple[str, str]:
-    """Return the device of a reading, also for a reading of a part of it."""
+    """Return the device of a reading; for a partition, its whole device."""
     return next(((family, dims[family]) for family in FAMILIES if family in dims), ("gpu", ""))
 
 
 def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> FleetNode:
-    """Return a node by the answers of its agent to `status`, `jobs` and `verdict`."""
+    """Compute the line about a node from its agent's answers to `status`, `jobs` and `verdict`."""
     judged = judge(answers["verdict"], [], Path("/sys"), [], "agent")
     told = answers.get("jobs", {})
     devices, series = device_states(told), [Seen(*fields) for fields in answers["verdict"]["series"]]
@@ -289,7 +289,7 @@ def _delivery(status: Mapping[str, Any]) -> str:
 
 
 def totals(nodes: Sequence[FleetNode]) -> dict[str, Any]:
-    """Return the nodes by verdict, and the accelerators of all by what they do."""
+    """Return the number of nodes by verdict, and of all accelerators by their use."""
     sums = {field: sum(getattr(node, field) or 0 for node in nodes) for field in ("gpus", "busy", "lost")}
     idle = defaultdict[str, float](float)
     for cause, number in (pair for node in nodes for pair in node.idle.items()):

@@ -1,4 +1,4 @@
-"""Reads the page of a node: by our names, or by the names of dcgm-exporter and node_exporter."""
+"""Reads the metrics page of a node: with our names, or with those that dcgm-exporter and node_exporter use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from chipwatch.show.fleet.node import LAST_XID, POLLED, UTILIZATION
 
 PROFILES: Final = ("dcgm", "dcgm4.6", "node")
 MAX_KEPT: Final = 128 << 20
-"""Bytes of series that are remembered, of all nodes together; most nodes have the same ones."""
+"""Most bytes of series texts that are remembered, for all nodes together; most nodes have the same ones."""
 COST: Final = 600
-"""Bytes of a remembered series beside its text."""
+"""Bytes that a remembered series takes in addition to its text."""
 MAX_LINE: Final = 1 << 14
-"""Bytes of a line that is read."""
+"""Most bytes of a line; a longer one is skipped."""
 PODS: Final = ("pod", "exported_pod", "hpc_job")
-"""Labels of dcgm-exporter with the job of a GPU."""
+"""Labels of dcgm-exporter that name the job on a GPU."""
 TYPE: Final = b"\n# TYPE "
-"""The line before each family, in the pages of agents and exporters."""
+"""Start of the line before each family on the pages of agents and exporters."""
 DCGM: Final = "DCGM_FI_DEV_"
 BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
     f"{DCGM}SM_CLOCK_HERTZ": ("gpu.clock.sm", 1e-6), f"{DCGM}MEMORY_CLOCK_HERTZ": ("gpu.clock.memory", 1e-6),
@@ -34,42 +34,42 @@ BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
     f"{DCGM}FB_USED_BYTES": ("gpu.memory.used", 1.0), f"{DCGM}FB_RESERVED_BYTES": ("gpu.memory.reserved", 1.0),
     f"{DCGM}MEMORY_UTIL_RATIO": ("gpu.memory.activity", 100.0), f"{DCGM}GPU_ENERGY_JOULES_TOTAL": ("gpu.energy", 1.0),
 }  # fmt: skip
-"""Names in base units that DCGM 4.7 added (its fields 1600 to 1648) -> our metric, the factor to our unit."""
+"""Name that DCGM 4.7 added, in base units (fields 1600 to 1648) -> our metric, and the factor to our unit."""
 ANY_BASE_UNIT: Final = re.compile("|".join(BASE_UNITS).encode())
 RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
-"""A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which alone has BASE_UNITS; our name for that."""
+"""A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which also has BASE_UNITS; our name for 4.7's."""
 FRACTION: Final = re.compile(rb"%s(?:\{[^\n]*\})? +0?\.\d*[1-9]" % RATIO.encode())
-"""A share from 0 to 1: in DCGM 4.6 the values are whole percents."""
+"""A value of RATIO with decimals, which only DCGM 4.7 has."""
 LAST_XIDS: Final = (f"{DCGM}XID_ERRORS", f"{DCGM}XID_ERROR")
-"""Names of the code of the last Xid: before DCGM 4.6, and since."""
+"""Names for the code of the last Xid: before DCGM 4.6, and since then."""
 
 
 class PageName(NamedTuple):
-    """The metric of a name, the factor to its unit, and the tool's labels for our dimensions."""
+    """Meaning of a name on a page: our metric, and the factor from the page's unit to ours."""
 
     metric: Metric
     factor: float
     labels: Mapping[str, str] = {}
-    """Label -> dimension."""
+    """The page's label -> our dimension."""
 
     def dims(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return our dimensions for the labels of a series."""
+        """Translate the labels of a series to our dimensions."""
         return {self.labels.get(key, key): value for key, value in labels.items()}
 
 
 class PageSeries(NamedTuple):
-    """A series of a page, by its text."""
+    """Meaning of a series on a page; `factor` converts its value to our unit."""
 
     metric: str
     dims: Mapping[str, str]
     factor: float
     jobs: Sequence[Mapping[str, str]] = ()
-    """The job that a label of dcgm-exporter names."""
+    """The job that a label of dcgm-exporter names, as dimensions."""
 
 
 @cache
 def names() -> dict[str, PageName]:
-    """Return the metric of each name of a page: our own, then other tools'."""
+    """Return the meaning of each name that a page may have: ours, then other tools'."""
     rows = json.loads(Path(__file__).with_name("names.json").read_bytes())
     table = {name: PageName(Metric(row[0], Kind(row[2]), row[1], ""), row[3]) for name, row in rows.items()}
     ours = {entry.metric.name: entry.metric for entry in table.values()}
@@ -87,13 +87,13 @@ def names() -> dict[str, PageName]:
 
 
 def with_unit(series: Collection[str]) -> Callable[[str], str]:
-    """Return a function that renames RATIO where the names of a page show that it is of DCGM 4.7."""
+    """Return a function that renames RATIO to OF_ONE if the names `series` of a page show DCGM 4.7."""
     is_of_one = not BASE_UNITS.keys().isdisjoint(series)
     return lambda name: OF_ONE if is_of_one and name == RATIO else name
 
 
 def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:
-    """Return our series of a name and its labels, None for one that is not wanted."""
+    """Return the meaning of a name with labels; None if its metric is not wanted."""
     entry = names().get(name)
     if entry is None or entry.metric.name not in wanted:
         return None
@@ -103,27 +103,27 @@ def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POL
 
 @cache
 def _families() -> re.Pattern[bytes]:
-    """Return a pattern for the lines of those families on a page of which a line of the fleet is made."""
+    """Return a pattern for the families of a page that a line about a node needs."""
     wanted = (re.escape(name).encode() for name, entry in names().items() if entry.metric.name in POLLED)
     return re.compile(rb"\n# TYPE (?:%s) [^\n]*((?:\n(?!# TYPE )[^\n]*)*)" % b"|".join(wanted))
 
 
 def _lines(body: bytes) -> list[bytes]:
-    """Return the lines of the wanted families; of a page without types all lines. What has no end was cut."""
+    """Return the lines of the wanted families, or all lines of a page without types; drop an unfinished last line."""
     body = b"\n" + body[: body.rfind(b"\n")]
     parts = _families().findall(body) if TYPE in body else [body]
     return [line for part in parts for line in part.split(b"\n")[1:]]
 
 
 class NodePageReader:
-    """Reads pages; shares the texts of series between nodes. Used by one thread."""
+    """Reads the pages of all nodes; remembers each series text, which most nodes share. Used by one thread."""
 
     def __init__(self) -> None:
         self._series: dict[bytes, PageSeries | None] = {}
         self._kept = 0
 
     def read(self, body: bytes) -> list[Seen]:
-        """Return the readings of a page in text 0.0.4; what is malformed is left out."""
+        """Return the readings of a page in Prometheus' text format 0.0.4; malformed lines are left out."""
         if RATIO.encode() in body and (ANY_BASE_UNIT.search(body) or FRACTION.search(body)):
             body = body.replace(RATIO.encode(), OF_ONE.encode())
         seen: list[Seen] = []
@@ -142,14 +142,14 @@ class NodePageReader:
                 value = float(number) * series.factor
             except ValueError:
                 continue
-            if isfinite(value) or (isnan(value) and series.metric in UTILIZATION):  # a device that is there
+            if isfinite(value) or (isnan(value) and series.metric in UTILIZATION):  # NaN: the device exists
                 seen.append(Seen(series.metric, series.dims, value))
                 if series.jobs:
                     jobs.update({job["job"]: job for job in series.jobs})
         return [*seen, *(Seen("job.gpus", job, 1.0) for job in jobs.values())]
 
     def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:
-        """Return the series of a line with a new text, and its value; a time after it is left out."""
+        """Parse and remember the series of a line; return it with its value as text, without a timestamp."""
         if len(line) > MAX_LINE:
             return None, b""
         if self._kept > MAX_KEPT:
@@ -169,7 +169,7 @@ class NodePageReader:
 
 
 def points_of(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
-    """Yield points with the names of a page under our names; others are left out."""
+    """Translate points that have the names of a page to our metrics; unknown ones are left out."""
     unit = with_unit({point.metric.name for point in points})
     for point in points:
         if entry := names().get(unit(point.metric.name)):

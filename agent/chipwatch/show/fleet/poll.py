@@ -1,4 +1,4 @@
-"""Asks many nodes at once on one thread: pages over kept connections, agents by ssh; a bad node costs its line only."""
+"""Asks many nodes at once on one thread: pages by HTTP, agents by ssh. A bad node loses only its line."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ from chipwatch.show.fleet.node import WAITING, FleetNode, believed, summarise
 from chipwatch.show.fleet.page import NodePageReader
 
 TIMEOUT: Final = 3.0
-"""Seconds for a connection and a whole answer."""
+"""Seconds in which a node must accept the connection and answer completely."""
 MAX_LINES: Final = 50_000
-"""Lines of a page: more take so long that other nodes wait."""
+"""Most lines of a page: a longer one would delay the other nodes."""
 SLOTS: Final = 20
-"""Moments of an interval at which nodes are asked: several together cost less than one after another."""
+"""Moments in an interval at which nodes are asked: several nodes together take less CPU time."""
 AT_ONCE, RETRIES_AT_ONCE = 128, 32
-"""Requests at once to nodes that answer, and to those that did not: these must not delay the others."""
+"""Most simultaneous requests: to nodes that answer, and to nodes that failed, which must not delay the others."""
 MAX_KEPT: Final = 600
-"""Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
+"""Most nodes with which connections stay open: a process may usually open 1024 files."""
 MAX_PAUSE: Final = 30.0
-"""Longest time (s) until a node that does not answer is asked again."""
+"""Longest pause (s) before a node that failed is asked again."""
 MAX_THREADS: Final = 256
-"""Threads of the process; one whose name server does not answer waits for minutes."""
+"""Most threads of the process: a look-up of a name may hang for minutes."""
 STARTS: Final = 16
-"""Programs of ssh that may be connecting at once."""
+"""Most ssh programs that connect at the same time."""
 SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 
 
 class Access(NamedTuple):
-    """The access to nodes: secrets, certificates, and the program at the other end of ssh."""
+    """Access to nodes: a secret, certificates, and the program to run at the other end of ssh."""
 
     token_file: Path | None = None
-    """A bearer token."""
+    """File with a bearer token."""
     password_file: Path | None = None
-    """USER:PASSWORD."""
+    """File with USER:PASSWORD."""
     ca_file: Path | None = None
     remote: str = "chipwatch"
 
     def headers(self, host: str, *, secure: bool) -> dict[str, str]:
-        """Return the header with the secret, if there is one; raise ConfigError, also for one that goes unencrypted."""
+        """Return the header with the secret, if any; raise ConfigError, also if it would travel unencrypted."""
         file = self.token_file or self.password_file
         if file is None:
             return {}
@@ -77,7 +77,7 @@ class Access(NamedTuple):
 
 
 class DaemonThreads(Executor):
-    """Starts a thread for each call, which does not keep the process from its end, as one of asyncio would."""
+    """Starts a daemon thread for each call: asyncio's own threads would delay the end of the process."""
 
     def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
         if threading.active_count() > MAX_THREADS:
@@ -96,7 +96,7 @@ class DaemonThreads(Executor):
 
 
 class FollowedNode:
-    """A node, its last line, and what the next one needs."""
+    """A node, its last line, and the state for its next request."""
 
     def __init__(self, address: NodeAddress) -> None:
         self.address, self.line = address, FleetNode(address.name, verdict=WAITING)
@@ -106,10 +106,10 @@ class FollowedNode:
         """Hash of the last page."""
         self.link: PageLink | None = None
         self.places: Sequence[str] = ()
-        """The addresses of its name, once known."""
+        """The IP addresses of its name; empty until they are looked up."""
 
     def fail(self, why: str) -> None:
-        """Note a failure; nothing of the line stays but the jobs."""
+        """Replace the line by a failure; only its jobs and users stay."""
         self.failures += 1
         self.page = 0
         line = self.line
@@ -117,12 +117,12 @@ class FollowedNode:
         self.asked = True
 
     def take(self, line: FleetNode) -> None:
-        """Take a new line."""
+        """Replace the line by a new one."""
         self.failures, self.line, self.asked = 0, line, True
 
 
 class Poller:
-    """Asks all nodes each `interval` seconds, on a daemon thread; calls `wake` about once an interval."""
+    """Asks all nodes every `interval` seconds on a daemon thread; calls `wake` about once per interval."""
 
     def __init__(
         self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None]
@@ -135,7 +135,7 @@ class Poller:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fleet", daemon=True)
 
     def start(self) -> None:
-        """Start asking; raise ConfigError."""
+        """Check secrets and certificates, then start asking; raise ConfigError."""
         pages = [node.address for node in self._nodes if node.address.scheme != "ssh"]
         for address in pages:
             self.access.headers(address.host, secure=address.scheme == "https")
@@ -147,7 +147,7 @@ class Poller:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop asking, and end the programs of ssh."""
+        """Stop asking, and end the ssh programs."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(2 * TIMEOUT)
@@ -157,7 +157,7 @@ class Poller:
         return [node.line for node in self._nodes]
 
     def address(self, name: str) -> NodeAddress:
-        """Return how the node of this name is asked."""
+        """Return the address of the node with this name."""
         return next(node.address for node in self._nodes if node.address.name == name)
 
     @property
@@ -181,7 +181,7 @@ class Poller:
                 task.cancel()
         for node in self._nodes:
             _close(node)
-        await asyncio.sleep(0)  # closes them
+        await asyncio.sleep(0)  # lets asyncio close the connections
 
     # -- pages
 
@@ -238,7 +238,7 @@ class Poller:
         if node.link and node.link.is_open:
             try:
                 return await node.link.ask(request)
-            except ConnectionError:  # the other side has closed a kept connection
+            except ConnectionError:  # the other side has closed the open connection
                 _close(node)
         node.link = await self._connect(node)
         return await node.link.ask(request)
@@ -254,9 +254,9 @@ class Poller:
             try:
                 _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
             except ssl.SSLCertVerificationError as fault:
-                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # which has another name
+                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # no file helps a wrong name
                 raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
-            except OSError as fault:  # whose text is asyncio's own
+            except OSError as fault:  # asyncio's text is hard to read
                 problem = OSError(fault.errno, os.strerror(fault.errno)) if fault.errno else fault
             else:
                 return link
@@ -289,7 +289,7 @@ class Poller:
 
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
-        texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # else words of a login
+        texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # others greet a login
         for text in texts[-1:]:
             try:
                 (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
@@ -307,7 +307,7 @@ class Poller:
 
 
 def ssh_command(address: NodeAddress, access: Access, words: str, *options: str) -> list[str]:
-    """Return the command that runs the agent's program with these words on a node."""
+    """Return the ssh command that runs chipwatch on a node with the arguments `words`."""
     port = ["-p", str(address.port)] if address.port else []
     return [*SSH, *options, *port, "--", address.host, f"{quote(access.remote)} {words}"]
 
@@ -319,7 +319,7 @@ def _close(node: FollowedNode) -> None:
 
 
 def complete(source: Any, timeout: float) -> list[FleetNode]:
-    """Return the lines of all nodes once each has answered or failed, or after `timeout` seconds, worst first."""
+    """Wait until each node has answered or failed, at most `timeout` seconds; return the lines, worst first."""
     deadline = time.monotonic() + timeout
     while not source.is_complete and time.monotonic() < deadline:
         time.sleep(0.02)

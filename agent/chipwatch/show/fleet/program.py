@@ -1,4 +1,4 @@
-"""The full screen of a fleet: the loop of `chipwatch top` with other lines; Enter opens a node."""
+"""The full screen of a fleet: as `chipwatch top`, with a row for each node; Enter opens a node."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ MAX_SERIES: Final = 100_000
 
 @dataclass
 class FleetView(View):
-    """The choices on the screen of a fleet."""
+    """The user's choices on the screen of a fleet."""
 
     opened: Row | None = None
-    """The node that Enter opens."""
+    """The node that Enter has opened; None while the fleet is shown."""
 
     def _act(self, key: str) -> None:
         if key == "enter" and self.selected:
@@ -55,7 +55,7 @@ class FleetView(View):
 
 
 class FleetSource(Source):
-    """The origin of the lines; it is started before the screen is, and goes on while a node is open."""
+    """The source of the fleet's lines. It starts before the screen, and continues while a node is open."""
 
     def __init__(self, asked: Poller | PromStore, interval: float) -> None:
         self.asked, self._interval = asked, interval
@@ -66,7 +66,7 @@ class FleetSource(Source):
 
 
 class FleetTop(Top):
-    """The content of the screen."""
+    """The content of the fleet's screen."""
 
     view: FleetView
 
@@ -76,7 +76,7 @@ class FleetTop(Top):
         self._nodes: list[FleetNode] = []
 
     def take(self, source: Any) -> None:
-        """Take the last lines unless paused."""
+        """Take the last line of each node, unless paused."""
         self.view.orders = [order for order in self.view.orders if order == "quit"]
         if self.view.paused:
             return
@@ -90,7 +90,7 @@ class FleetTop(Top):
 
 
 class NodeFrames(Live):
-    """Reads one node, by its page or from a store, on a daemon thread."""
+    """Reads one opened node on a daemon thread, from its page or from a store."""
 
     def __init__(self, read: Callable[[], Iterable[Datapoint]], interval: float, wake: Callable[[], None]) -> None:
         super().__init__(Config(), interval, wake)
@@ -118,7 +118,7 @@ class NodeFrames(Live):
 
 
 def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datapoint]]:
-    """Return a function that reads the page of a node as points under our names."""
+    """Return a function that reads the page of a node and translates it to our metrics."""
     _, scheme, host, port, path = address
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
     tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
@@ -137,7 +137,7 @@ def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datap
 
 
 def open_by_ssh(command: list[str]) -> None:
-    """Run ssh on this terminal; keep what it prints until a key if it fails, since the screen hides it."""
+    """Run ssh on this terminal. If it fails, wait for Enter, because the screen would hide its message."""
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(command[0], command, os.environ), 0)[1])
     except OSError as problem:
@@ -152,7 +152,7 @@ def open_by_ssh(command: list[str]) -> None:
 
 
 def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint]]:
-    """Return a function that asks a store for all series of a node as points under our names."""
+    """Return a function that reads all series of a node from a store and translates them to our metrics."""
     text = re.escape(node).replace("\\", "\\\\").replace('"', '\\"')
     ways = (f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
     query = " or ".join(ways)

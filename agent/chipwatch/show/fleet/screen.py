@@ -1,4 +1,4 @@
-"""The lines of the fleet: a summary, a table with a row a node, and the screen with both."""
+"""The fleet as text: a summary, a table with a row for each node, and a screen with both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from chipwatch.show.top.view import Drawn
 
 ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degraded": "warn", "fit": "good"}
 MOST: Final = 4
-"""Causes in the summary."""
+"""Most causes in the summary."""
 
 REST: Final = (FREE, EITHER, NOT_KNOWN)
-"""Words of `FleetNode.idle` other than causes."""
+"""Keys of `FleetNode.idle` that are not causes."""
 PERCENT: Final = "{:.0f} %".format
 
 
@@ -40,7 +40,7 @@ def _names(words: Sequence[str]) -> tuple[str, str]:
 
 
 def note(node: FleetNode) -> tuple[str, str]:
-    """Return what is not delivered and what is wrong; of a silent node since when and why."""
+    """Return the undelivered points and the fault; for a silent node, since when it is silent and why."""
     if node.error:
         last = datetime.fromtimestamp(node.seen).astimezone() if node.seen else None
         return f"last seen {last:%H:%M}: {node.error}" if last else node.error, "bad"
@@ -63,7 +63,7 @@ COLUMNS: Final = (
 
 
 def chosen(node: FleetNode, given: SimpleNamespace) -> bool:
-    """Return whether the options --job, --user and --verdict take the node."""
+    """Return True if the node matches the options --job, --user and --verdict."""
     word = getattr(given, "verdict", None)
     return (
         getattr(given, "job", None) in (None, *node.jobs)
@@ -73,7 +73,7 @@ def chosen(node: FleetNode, given: SimpleNamespace) -> bool:
 
 
 def summary(nodes: Sequence[FleetNode]) -> list[str]:
-    """Return how many nodes and accelerators there are, and what they do, in a line or two."""
+    """Return one or two lines: the nodes by verdict, and the accelerators by use."""
     sums = totals(nodes)
     order = [*ROLES, "unknown", "waiting", "answer"]
     words = sorted(sums["nodes"].items(), key=lambda item: order.index(item[0]) if item[0] in order else 0)
@@ -98,7 +98,7 @@ def _round(number: float) -> str:
 def compose(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
 ) -> list[Line]:
-    """Return the lines of a screen, the nodes in their order unless sorted; `clock`: s since the epoch, None: now."""
+    """Return the lines of the screen, sorted as the user chose; `clock`: its time (s since the epoch), None for now."""
     return framed(look, GUIDES["fleet"], lambda look: _lines(nodes, look, mode, troubles, clock))
 
 

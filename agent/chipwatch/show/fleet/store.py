@@ -1,4 +1,4 @@
-"""Asks a store with Prometheus' API for the fleet and its jobs, by PromQL over the names that agents send."""
+"""Reads the fleet and its jobs from a store with Prometheus' API, by PromQL."""
 
 from __future__ import annotations
 
@@ -41,49 +41,49 @@ from chipwatch.show.fleet.poll import Access
 
 TIMEOUT: Final = 20.0
 MAX_BYTES: Final = 64 << 20
-"""Bytes of an answer: 10,000 nodes have 80,000 series of a figure, of 500 bytes each."""
+"""Most bytes of an answer: 10,000 nodes have 80,000 series of one figure, with 500 bytes each."""
 MAX_ROWS: Final = 400_000
-"""Series in the answers to one round of questions; each takes 0.7 kB."""
+"""Most series in the answers of one round of queries; each takes 0.7 kB of memory."""
 MAX_LABELS: Final = 12
-"""Labels of each of so many series, on average."""
+"""Most labels of a series, on average."""
 NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "instance")
-"""Labels with the name of a node, the best one first."""
+"""Labels that may hold the name of a node, the best one first."""
 BY: Final = ", ".join(NODE_LABELS)
 MAX_NAME: Final = 253
-"""Characters of a name of DNS (RFC 1035)."""
+"""Most characters of a DNS name (RFC 1035)."""
 LATEST: Final = 1e11
-"""Seconds since the epoch: the year 5138."""
+"""Latest time that can be true (s since the epoch): the year 5138."""
 RULE: Final = "chipwatch_rule"
-"""Label that a query adds: the name of the metric, which functions drop; or OF_ONE for a RATIO from 0 to 1."""
+"""Label that our queries add: the metric's name, which functions of PromQL drop; or OF_ONE for a RATIO up to 1."""
 FORGOTTEN: Final = "1h"
-"""Time for which a node that sends no more is shown as silent."""
+"""Time for which a node that stopped sending is shown as silent."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
 OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
 
 
 class Sample(NamedTuple):
-    """A series of an instant vector, and its value."""
+    """One series of an instant query, with its value."""
 
     labels: Mapping[str, str]
     value: float
 
 
 class StoreRow(msgspec.Struct):
-    """A series in an answer: its value at a time, as a text."""
+    """One series in the JSON of an answer; its value is a time and a text."""
 
     metric: dict[str, str]
     value: tuple[float, str]
 
 
 class StoreVector(msgspec.Struct):
-    """The series of an answer."""
+    """The list of series in the JSON of an answer."""
 
     result: list[StoreRow]
 
 
 class StoreAnswer(msgspec.Struct):
-    """An answer to an instant query."""
+    """The JSON of a successful instant query."""
 
     status: Literal["success"]
     data: StoreVector
@@ -91,14 +91,14 @@ class StoreAnswer(msgspec.Struct):
 
 
 class StoreFault(CommandError):
-    """The store does not answer, or refuses the query."""
+    """The store did not answer, or refused the query."""
 
 
 class PromClient:
-    """Sends queries to a store; used by one thread."""
+    """Sends PromQL queries to a store; used by one thread."""
 
     def __init__(self, url: str, access: Access) -> None:
-        """Take the address before /api/v1; raise ConfigError."""
+        """`url`: the store's address up to /api/v1. Raise ConfigError if it or a secret is invalid."""
         if fault := url_fault(url):
             raise ConfigError(f"--prometheus: {fault}")
         self._url, self._access, parts = url.rstrip("/"), access, urlsplit(url)
@@ -107,11 +107,11 @@ class PromClient:
         access.headers(self._host, secure=self._secure)
         tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
         self.warning = ""
-        """A warning of the store about an answer, such as a part that is missing."""
+        """The store's last warning about an answer, for example that a part is missing; "" without one."""
         self._client = HttpClient(self._url, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
 
     def ask(self, query: str, most: int = MAX_ROWS) -> list[Sample]:
-        """Return the finite samples of an instant query; raise StoreFault, also for more than `most` series."""
+        """Return the finite samples of an instant query; raise StoreFault, also if there are more than `most`."""
         body, path = urlencode({"query": query}).encode(), "/api/v1/query"
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers |= self._access.headers(self._host, secure=self._secure)
@@ -141,7 +141,7 @@ class PromClient:
 
 
 def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> dict[str, str]:
-    """Return `headers` with a signature of AWS for Amazon Managed Service for Prometheus; raise StoreFault."""
+    """Return `headers` with AWS's signature for Amazon Managed Service for Prometheus; raise StoreFault."""
     try:
         from botocore.auth import SigV4Auth  # noqa: TID251
         from botocore.awsrequest import AWSRequest  # noqa: TID251
@@ -162,12 +162,12 @@ def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> di
 
 @cache
 def own_names() -> dict[str, tuple[str, float]]:
-    """Return the name that agents send, and the factor to our unit, of each metric."""
+    """Return, for each metric, its name in a store and the factor from there to our unit."""
     return {entry.metric.name: (name, entry.factor) for name, entry in reversed(names().items())}
 
 
 def name_of(metric: str) -> str:
-    """Return our name of a metric in a store."""
+    """Return the name of one of our metrics in a store."""
     return own_names()[metric][0]
 
 
@@ -177,13 +177,13 @@ def _either(metrics: Iterable[str]) -> str:
 
 
 def _of_one() -> str:
-    """Return the query for RATIO of the nodes that have another name of DCGM 4.7, with the label that says so."""
+    """Return a query for RATIO on the nodes with DCGM 4.7, where it is 0 to 1; it adds the label RULE."""
     new = " or ".join(f"count by ({BY}) ({name})" for name in BASE_UNITS)
     return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
 
 
 def _once(metric: str, span: str, word: str) -> str:
-    """Return a query for a counter's rise by `word`; of a node scraped by several targets it takes each series once."""
+    """Return a query for a counter's increase by `word`; a series that several targets scrape counts once."""
     by, series = ", ".join(filter(None, (BY, word))), name_of(metric)
     ways = ("exported_job", '{exported_job!=""}'), ("job", '{exported_job=""}')  # else `job` is the target's
     return " or ".join(
@@ -192,7 +192,7 @@ def _once(metric: str, span: str, word: str) -> str:
 
 
 def _wrong() -> str:
-    """Return the query for the series on which a rule of the verdict may apply: gauges now, counters in an hour."""
+    """Return a query for the series that a rule of the verdict may fault: gauges now, increases in the last hour."""
     terms, units = [], own_names()
     for metric in dict.fromkeys(rule.metric for rule in RULES if rule.metric in units):
         name, factor = units[metric]
@@ -204,10 +204,10 @@ def _wrong() -> str:
 
 
 class PromStore:
-    """Asks a store each `interval` seconds on a daemon thread; calls `wake` after each answer."""
+    """Asks a store every `interval` seconds on a daemon thread; calls `wake` after each answer."""
 
     def __init__(self, url: str, access: Access, interval: float, wake: Callable[[], None]) -> None:
-        """Take its address; raise ConfigError."""
+        """`url`: the store's address up to /api/v1. Raise ConfigError if it or a secret is invalid."""
         self._client, self.interval, self._wake = PromClient(url, access), interval, wake
         self.url, self.access = url, access
         self._lines: dict[str, FleetNode] = {}
@@ -230,7 +230,7 @@ class PromStore:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop asking; an answer that is under way is left behind."""
+        """Stop asking; do not wait for an answer that is late."""
         self._stop.set()
         self._thread.join(0.5)
 
@@ -263,7 +263,7 @@ class PromStore:
         for key, samples in answers.items():
             for labels, value in samples:
                 node = aliases.get(host_of(labels), "") or node_of(labels)
-                if key == "delivery":  # which agents alone have
+                if key == "delivery":  # only agents send these
                     agents[node].add(labels.get("instance", ""))
                 if key == "nodes":
                     seen.setdefault(node, [])
@@ -281,7 +281,7 @@ class PromStore:
 
 
 def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the best name of each host of an instance, unless it is a gateway: several nodes send from it."""
+    """Return host of an instance -> best name of its node. Gateways, from which several nodes send, are left out."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     gateways = set()
     for labels in series:
@@ -293,7 +293,7 @@ def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[Seen]:
-    """Yield the readings that a sample of a query holds."""
+    """Convert a sample of the query `key` to readings."""
     if key == CPU:
         yield Seen(CPU, {}, 100 * value)
     elif key == "wrong":
@@ -308,13 +308,13 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
 
 
 def host_of(labels: Mapping[str, str]) -> str:
-    """Return the instance without its port."""
+    """Return the label `instance` without its port."""
     host, _, port = labels.get("instance", "").rpartition(":")
     return host if host and port.isdecimal() else labels.get("instance", "")
 
 
 def node_of(labels: Mapping[str, str]) -> str:
-    """Return the name of the node that sent a series, on one line."""
+    """Return the name of the node that sent a series, on one line and cut to MAX_NAME."""
     name = next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels)
     return _plain(name[: 2 * MAX_NAME])
 
@@ -325,12 +325,12 @@ def _plain(name: str) -> str:
 
 
 def job_of(labels: Mapping[str, str]) -> str:
-    """Return our label `job`, which Prometheus renames where the target has one."""
+    """Return our label `job`, which Prometheus renames if the target has that label."""
     return labels.get("exported_job") or labels.get("job", "")
 
 
 def jobs(client: PromClient, window: float) -> list[JobRecord]:
-    """Return the jobs that held an accelerator in the last `window` seconds; raise StoreFault."""
+    """Return the records of jobs that held an accelerator in the last `window` seconds; raise StoreFault."""
     span, by = f"{max(60, round(window))}s", ", ".join(OF_JOB)
     held_since = f"(timestamp({name_of(GPUS)})[{span}:1m]) or timestamp({name_of(GPUS)})"  # also in its first minute
     records: dict[tuple[str, ...], JobRecord] = {}

@@ -1,5 +1,5 @@
 """
-Shows accelerators, tables and a finished run to people; shared by the summary, `top`, `jobs` and `status`.
+Accelerators, amounts and finished runs as text: for the summary of a run, `top`, `jobs` and `report`.
 
-Nothing here reads a device or a file: it takes datapoints and answers, and returns text.
+It gets datapoints and answers, and returns text; it reads no device.
 """

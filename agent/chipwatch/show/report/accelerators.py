@@ -1,4 +1,4 @@
-"""Sums over the readings of each accelerator in a run, for the summary of a wrapped command."""
+"""Adds up the readings of each accelerator during a run, for the summary at its end."""
 
 from __future__ import annotations
 
@@ -21,77 +21,77 @@ ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle
 ROLES: Final[Mapping[str, str]] = {
     metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]
 } | TABLES["roles"]
-"""Metric -> its role in the summary."""
+"""Metric -> the figure of the summary to which it contributes."""
 LITTLE_TO_DO: Final = "low_utilization"
-"""Reason for low clocks that is not a throttle."""
+"""Reason for low clocks that does not count as throttling."""
 ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
-"""Cause of idle time -> what it means and what to do."""
+"""Cause of idle time -> its meaning, and what to do."""
 WORTH: Final = 0.1
-"""Share of a run from which idle time by one cause is worth a line."""
+"""Share of a run that one cause of idle time must reach to get a line of advice."""
 LEAST: Final = 0.5
-"""Percent of a run from which a cause is listed."""
+"""Percent of a run that a cause of idle time must reach to be listed."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
-"""Characters of the number and model of an accelerator."""
+"""Most characters of an accelerator's number and model."""
 
 
 class Utilization:
-    """Mean and percentiles of shares of time, each with a weight, in the same memory for minutes and for weeks."""
+    """Weighted mean and percentiles of a utilization. It is a histogram, so its memory does not grow with the run."""
 
     def __init__(self) -> None:
         self._percents = [0.0] * 101  # the weight of 0 %, 1 %, ... 100 %, rounded
         self._sum = 0.0
 
     def take(self, percent: float, weight: float = 1.0) -> None:
-        """Add a share (%)."""
+        """Add a reading (%)."""
         percent = min(100.0, max(0.0, percent))
         self._percents[round(percent)] += weight
         self._sum += percent * weight
 
     @property
     def mean(self) -> float | None:
-        """Mean (%)."""
+        """Mean (%); None without a reading."""
         weights = sum(self._percents)
         return self._sum / weights if weights else None
 
     def percentile(self, share: float) -> int | None:
-        """Return the percentile for `share` (0 to 1), a whole percent; None without a reading."""
+        """Return the percentile `share` (0 to 1) in whole percent; None without a reading."""
         rank = share * sum(self._percents)
         return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
 
 
 class DeviceUsage:
-    """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
+    """Sums over the readings of one accelerator; its memory does not grow with the run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.slices = 1.0
-        """Share (0 to 1) of the device's compute that this part has; times by cause are weighted by it."""
+        """A partition's share (0 to 1) of the device's compute. It already weights the times by cause."""
         self.is_used = self.has_others = False
-        """True once a process of the command was listed on it, and once another one was."""
+        """True once a process of the command was listed on it; True once another process was."""
         self.may_be_used = True
-        """False if each list of processes says that it worked for others only."""
+        """False if every list of processes shows that only others used it."""
         self._is_listed = self._has_worked = self._had_users = False
-        """True once its processes were listed, if it has worked since, and if that list had processes."""
+        """True once its processes were listed; True if it has worked since; True if that list was not empty."""
         self.read, self.spans = Utilization(), Utilization()
-        """Utilization by the driver's readings, and by busy and idle time."""
+        """Utilization as the driver reports it; utilization from busy and idle time."""
         self.memory: float | None = None
-        """Largest reading in bytes."""
+        """Most bytes in use."""
         self.throttled: Counter[str] = Counter()
-        """Milliseconds by reason; reasons may overlap."""
+        """Reason -> milliseconds of throttling; reasons may overlap."""
         self.idle: Counter[str] = Counter()
-        """Milliseconds without a kernel, by cause."""
+        """Cause -> milliseconds without a kernel."""
         self.busy = 0.0
         """Seconds with a kernel."""
         self.joules: float | None = None
-        """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
+        """Energy (J) by the device's counter; without a counter, and after its last reading, by power readings."""
         self._counted: float | None = None
         self._drawn = 0.0
-        """Energy by all readings of power."""
+        """Energy (J) by power readings alone."""
         self._power_at: int | None = None
 
     def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
-        """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
+        """Take one reading: points by role. Utilization is the mean of the device's cores, memory their sum."""
         values = {role: [point.value for point in read] for role, read in points.items()}
         if cores := values.get(UTILIZATION):
             self.read.take(fmean(cores))
@@ -117,7 +117,7 @@ class DeviceUsage:
             self.spans.take(100 * busy / seconds, seconds)
 
     def list_users(self, users: Collection[bool | None]) -> None:
-        """Take a list of its processes, True for one of the command, None if that is not known."""
+        """Take the list of its processes: True for one of the command, False for another, None if unknown."""
         self.is_used |= True in users
         is_unclear = None in users or (self._is_listed and self._has_worked and not (users or self._had_users))
         self.may_be_used = is_unclear or (self.may_be_used and self._is_listed)
@@ -126,14 +126,14 @@ class DeviceUsage:
 
     @property
     def energy(self) -> str | None:
-        """Energy as a text; by the readings of power where the counter stands still."""
+        """Energy as text; by power readings if the energy counter stands still."""
         if self._counted is not None and amounts.stands_still(self._counted, self._drawn):
             return f"{amounts.energy(self._drawn)} by power"
         return _unless_none(self.joules, amounts.energy)
 
 
 def _throttled(device: DeviceUsage) -> str | None:
-    """Return the time of the longest reason: the sum would count overlapping reasons twice."""
+    """Return the longest reason with its time. A sum would count overlapping reasons twice."""
     reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
     for reason, ms in reasons.most_common(1):
         return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
@@ -141,13 +141,13 @@ def _throttled(device: DeviceUsage) -> str | None:
 
 
 def _idle(device: DeviceUsage) -> str | None:
-    """Return the time by cause, the longest first; causes of less than a second are left out."""
+    """Return the idle time by cause, the longest first; causes below a second are left out."""
     times = [(cause, ms / 1000 / device.slices) for cause, ms in device.idle.most_common()]
     return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
 
 
 def _read(device: DeviceUsage) -> Utilization:
-    """Return the readings of a device, none where its busy time is known."""
+    """Return the driver's readings of utilization; none if busy time is known, which is better."""
     return device.read if device.spans.mean is None else Utilization()
 
 
@@ -165,19 +165,19 @@ COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
     "throttled": _throttled,
     "idle, by cause": _idle,
 }
-"""The columns of the table; one that no device fills is left out."""
+"""Title of a column -> function for its cell; a column that no device fills is left out."""
 
 
 class Accelerators:
-    """The accelerators of this machine, of any make; the cores of a Neuron device count as one device."""
+    """All accelerators of this machine during a run. The cores of a Neuron device count as one device."""
 
     def __init__(self, *, of_command: bool = False) -> None:
-        """`of_command`: of a command, which may not use them."""
+        """`of_command`: the run is one command, which may not use all of them."""
         self._devices: dict[Key, DeviceUsage] = {}
         self._of_command = of_command
 
     def take(self, points: Iterable[Datapoint]) -> None:
-        """Take the points of one tick, counters with their increase; a reading that came late has its own time."""
+        """Take the points of one tick, counters with their increase; a late reading has an earlier time."""
         readings: dict[tuple[DeviceUsage, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
         for point in points:
             if (role := ROLES.get(point.metric.name)) and (key := key_of(point.dims)):
@@ -186,7 +186,7 @@ class Accelerators:
             device.take(at, by_role)
 
     def list_users(self, facts: DeviceFacts, is_mine: Callable[[int], bool | None]) -> None:
-        """Take a reading's list of processes; `is_mine`: whether a pid is of the command, None if that is not known."""
+        """Take a list of processes; `is_mine` says if a PID belongs to the command, None if that is unknown."""
         users: defaultdict[Key, list[bool | None]] = defaultdict(list)
         for process in facts.processes or ():
             users[_device_of(key_of(process.dims))].append(is_mine(process.pid))
@@ -198,21 +198,21 @@ class Accelerators:
                 device.list_users(users[key])
 
     def set_slices(self, slices: Mapping[Key, float]) -> None:
-        """Set the share that each part has of its device, 1 unless it is known."""
+        """Set the share of each partition in its device's compute; devices that `slices` lacks get 1."""
         for key, device in self._devices.items():
             device.slices = slices.get(key, 1.0)
 
     def _used(self) -> dict[Key, DeviceUsage]:
-        """Return the devices that the command used; where none is known, those that it may have used."""
+        """Return the devices that the command used; if it is known of none, those that it may have used."""
         seen = {key: device for key, device in self._devices.items() if device.is_used}
         return seen or {key: device for key, device in self._devices.items() if device.may_be_used}
 
     def _is_doubtful(self) -> bool:
-        """Return whether nothing says that the command used a device, or that others did."""
+        """Return True if no list of processes shows that the command used a device."""
         return self._of_command and not any(device.is_used for device in self._devices.values())
 
     def lines(self) -> Iterator[str]:
-        """Yield a table for each family: the devices that the command used or may have used."""
+        """Yield a table for each family of devices that the command used or may have used."""
         used = self._used()
         for family, title in FAMILIES.items():
             present = [key for key in sorted(self._devices, key=order) if key[0][0] == family]
@@ -231,7 +231,7 @@ class Accelerators:
                 yield f"{title:<{FIRST_COLUMN}}  used no {title} ({len(here)} here{f', {who}' if taken else ''})"
 
     def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
-        """Yield the cost of the devices that the command used or may have used, and the idle part of it."""
+        """Yield a line with the cost of these devices, and of their idle time."""
         used = self._used()
         cut = {key[:1] for key in used if key[1:]}
         if counted := [device for key, device in used.items() if key not in cut]:
@@ -244,7 +244,7 @@ class Accelerators:
             )
 
     def time(self) -> Iterator[str]:
-        """Yield what the time of the devices that the command used or may have used went to."""
+        """Yield a line with the busy share of these devices, and the causes of their idle time."""
         used = self._used().values()
         busy, idle = sum(device.busy for device in used), Counter[str]()
         for device in used:
@@ -256,7 +256,7 @@ class Accelerators:
             yield f"time      accelerators {spent}{f': {causes}' if causes else ''}"
 
     def advice(self, seconds: float) -> Iterator[str]:
-        """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""
+        """Yield advice on the longest idle time by one cause on one device, if it is a tenth of the run or more."""
         used = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._used().items()]
         times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
@@ -264,7 +264,7 @@ class Accelerators:
             yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"
 
     def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
-        """Return the device of `key`; `dims` has its model."""
+        """Return the sums of a device, new ones for a new device; `dims` has its model."""
         key = _device_of(key)
         if (device := self._devices.get(key)) is None:
             parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
@@ -274,7 +274,7 @@ class Accelerators:
 
 
 def _device_of(key: Key) -> Key:
-    """Return the key of the device for a core of a Neuron device, else the key."""
+    """Return the key that is counted: of a Neuron core its device, otherwise the same key."""
     return key[:1] if key[:1] and key[0][0] == "neuron_device" else key
 
 

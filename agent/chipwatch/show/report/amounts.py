@@ -1,10 +1,10 @@
-"""Amounts as text for people."""
+"""Formats amounts for people: bytes, times, energy."""
 
 from __future__ import annotations
 
 
 def binary(number: float) -> str:
-    """Return bytes as 61.2 GiB."""
+    """Format bytes: 61.2 GiB."""
     if number < 1024:
         return f"{number:.0f} B"
     power = min(4, (int(number).bit_length() - 1) // 10)
@@ -12,23 +12,23 @@ def binary(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as 1:02:03, from a day on as 3 d 1:02."""
+    """Format seconds: 1:02:03, or 3 d 1:02 from a day on."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours // 24} d {hours % 24}:{minute:02}" if hours >= 24 else f"{hours}:{minute:02}:{second:02}"
 
 
 def energy(joules: float) -> str:
-    """Return joules as 0.71 kWh, or 35.20 Wh."""
+    """Format joules: 0.71 kWh, or 35.20 Wh."""
     return f"{joules / 3.6e6:.2f} kWh" if joules >= 3.6e5 else f"{joules / 3600:.2f} Wh"
 
 
 def stands_still(counted: float, drawn: float | None) -> bool:
-    """Return whether an energy counter counted less than a tenth of what the readings of power add up to (J)."""
+    """Return True if an energy counter (J) counted less than a tenth of the energy by power readings (J)."""
     return counted < (drawn or 0.0) / 10
 
 
 def spent(seconds: float, noun: str) -> str:
-    """Return time of CPUs or accelerators as 4.9 CPU hours, minutes or seconds."""
+    """Format the time (s) of CPUs or accelerators: 4.9 CPU hours."""
     size, unit = next((row for row in ((3600, "hours"), (60, "minutes")) if seconds >= row[0]), (1, "seconds"))
     return f"{seconds / size:,.1f} {noun} {unit}"

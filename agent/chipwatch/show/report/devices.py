@@ -1,4 +1,4 @@
-"""The one model of accelerators for people: names, order, figures, and what a device does for its jobs."""
+"""Accelerators as every view shows them: names, order, the metrics of each figure, and what a device does for jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chipwatch.contract.datapoint import Dimensions
 
 TABLES: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 FAMILIES: Final[Mapping[str, str]] = TABLES["families"]
-"""Dimension that numbers a family's devices -> the family's title."""
+"""Dimension with the number of a device, such as `gpu` -> title of its family."""
 PARTS: Final[Mapping[str, str]] = TABLES["parts"]
-"""Dimension that numbers a family's devices -> dimension that numbers their parts."""
+"""Dimension with the number of a device -> dimension with the number of its partition or core."""
 FIGURES: Final[Mapping[str, Sequence[str]]] = TABLES["figures"]
-"""Figure of an accelerator -> its metrics, the best one first."""
+"""Figure of an accelerator -> the metrics that show it, the best one first."""
 Key = tuple[tuple[str, str], ...]
-"""Dimension and number of a device, and of its part if it is one."""
+"""A device or partition: its dimensions and their numbers, as in (("gpu", "0"), ("mig", "1"))."""
 
 
 @lru_cache(maxsize=20_000)
 def key_of(dims: Dimensions) -> Key:
-    """Return the key of the device or part that these dimensions name, () if they name none."""
+    """Return the device or partition that dimensions name; () if they name none."""
     for family in FAMILIES:
         if number := dims.get(family):
             part = PARTS.get(family, "")
@@ -32,12 +32,12 @@ def key_of(dims: Dimensions) -> Key:
 
 
 def label(key: Key) -> str:
-    """Return the numbers of a device and its part: 0.1."""
+    """Return the numbers of a device and its partition: 0.1."""
     return ".".join(number for _, number in key)
 
 
 def order(key: Key) -> list[tuple[str, bool, int, str]]:
-    """Return the place of a device among others: by family, then by number."""
+    """Return a sort key for a device: by family, then by number."""
     return [(dimension, not number.isdecimal(), len(number), number) for dimension, number in key]
 
 
@@ -46,7 +46,7 @@ GROUPS: Final = {"free": "free", "lost": "lost", "unknown": "not known", "unseen
 
 
 def groups(answer: Mapping[str, Any]) -> dict[str, float]:
-    """Return how many devices of an answer of the processor `jobs` are held, free, lost and not known: all of them."""
+    """Return the number of held, free, lost and unknown devices in an answer of the processor `jobs`."""
     sums = dict.fromkeys(("held", *GROUPS.values()), 0.0)
     for one in answer["counts"]:
         sums[GROUPS.get(one["dims"]["state"], "held")] += one["gpus"]
@@ -58,15 +58,15 @@ class DeviceState(NamedTuple):
 
     place: Mapping[str, str] = {}
     slices: float = 1.0
-    """Share (0 to 1) of the device's compute that this part has."""
+    """A partition's share (0 to 1) of the device's compute; 1 for a whole device."""
     holders: Sequence[Mapping[str, str]] = ()
-    """Kind, namespace and name of each job."""
+    """The kind, namespace and name of each job."""
     jobs: Sequence[str] = ()
     users: Sequence[str] = ()
     state: str = ""
     cause: str = ""
     reason: str = ""
-    """Why nobody knows who holds it."""
+    """Why nobody knows who holds the device; "" if that is known."""
     active: float | None = None
     """Share (0 to 1) of the time since the last reading in which kernels ran."""
     seconds_since_kernel: float | None = None
@@ -77,7 +77,7 @@ class DeviceState(NamedTuple):
         return tuple(self.place.items())
 
     def doing(self, unused: str) -> str:
-        """Return what the device does, with the cause of a stall; `unused`: the text for a held device."""
+        """Say what the device does, with the cause of a stall; `unused` is the text if it is held without work."""
         if self.state == "stalled" and self.cause not in ("", "other"):
             return f"stalled: {self.cause}"
         if self.reason:
@@ -86,6 +86,6 @@ class DeviceState(NamedTuple):
 
 
 def device_states(answer: Mapping[str, Any]) -> list[DeviceState]:
-    """Return the devices of an answer of the processor `jobs`."""
+    """Return the devices in an answer of the processor `jobs`."""
     devices = answer.get("devices", ())
     return [DeviceState(**{name: device[name] for name in DeviceState._fields if name in device}) for device in devices]

@@ -1,4 +1,4 @@
-"""The summary at the end of a wrapped command: what it used, and what was sent."""
+"""The summary at the end of a run: the resources that a command used, and the points that were sent."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "pro
 READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "network.received", "network.sent"
 TAKEN: Final = frozenset({CPU, CPUS, RSS, PROCESSES, READ, WRITTEN, RECEIVED, SENT, *ROLES})
 LONGEST: Final = 80
-"""Characters of the command that are shown."""
+"""Most characters of the command that are shown."""
 
 
 class RunSummary:
-    """Listens to the datapoints of a run; `lines` yields at the end what the command used and sent."""
+    """Adds up the datapoints of a run; at its end, `lines` yields the summary."""
 
     def __init__(self, pid: int | None = None, proc: Path = Path("/proc")) -> None:
-        """`pid`: the process whose tree uses accelerators, by this /proc; None: all processes do."""
+        """`pid`: only accelerators that its process tree uses count; None counts all. `proc`: the host's /proc."""
         self._pid, self._proc = pid, proc
         self._members: dict[int, bool | None] = {}
-        """The processes on accelerators: whether each is of the tree, None if that is not known."""
+        """Process on an accelerator -> True if it belongs to the tree of `pid`, None if unknown."""
         self._listings: Mapping[str, DeviceFacts] = {}
         self._listed: dict[str, int] = {}
-        """The moment of the last list of processes of each collector."""
+        """Collector -> time of its last list of processes."""
         self._routes: list[tuple[Route, Mapping[str, int]]] = []
-        self._window = Window(0, born=time.time_ns(), increases=True)  # gives counters their increase
+        self._window = Window(0, born=time.time_ns(), increases=True)  # computes the increase of counters
         self._accelerators = Accelerators(of_command=pid is not None)
         self._increase: defaultdict[str, float] = defaultdict(float)
         self._cpu_seconds = self._peak_cores = self._cpus = self._peak_rss = 0.0
         self._cpu_at: int | None = None
-        self._one_core = 0.0  # seconds, of each interval at most its CPU seconds
+        self._one_core = 0.0  # seconds in which at least one core was in use, at most
         self._processes = 0
         self._price: float | None = None
         self._answering: list[Processor] = []
 
     def listen(self, pipeline: Pipeline) -> None:
-        """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
+        """Subscribe to the datapoints of a pipeline. Remember the counts of its spools, which go on over restarts."""
         self._routes = [(route, route.spool.ledger.totals()) for route in pipeline.routes]
         self._answering = [derivation.processor for derivation in pipeline.derivations]
         prices = (processor.answer().get("dollars_per_hour") for processor in self._answering)
@@ -69,7 +69,7 @@ class RunSummary:
                 sampler.knowledge.want()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
-        """Take the datapoints of one tick; called by the pipeline."""
+        """Take the datapoints of one tick; the pipeline calls it."""
         points = self._window.add(points, at, lambda metric: metric.name in TAKEN)
         self._accelerators.take(points)
         for point in points:
@@ -91,14 +91,14 @@ class RunSummary:
 
     def _is_mine(self, pid: int) -> bool | None:
         is_mine = is_within(self._proc, pid, self._pid or 0)
-        # The parent of what `srun` starts is Slurm's daemon, not `srun`.
+        # A process that `srun` starts is a child of Slurm's daemon, not of `srun`.
         if is_mine is False and (job := slurm_job(self._proc, pid)) and job == slurm_job(self._proc, self._pid or 0):
             return None
         return is_mine
 
     def lines(self, command: WrappedCommand, recorded: Iterable[Path] = (), trouble: str = "") -> Iterator[str]:
         """
-        Yield the lines, `recorded` files last, and why they are not whole if there was `trouble`.
+        Yield the lines of the summary, then the `recorded` files, and why they are incomplete if there was `trouble`.
 
         Call it after the command has ended and the pipeline is closed.
         """
@@ -114,7 +114,7 @@ class RunSummary:
             yield f"  recorded  not all of the run: {trouble}"
 
     def details(self, usage: SystemUsage) -> Iterator[str]:
-        """Yield the lines below the first one."""
+        """Yield the lines below the headline."""
         states = (state for processor in self._answering for state in device_states(processor.answer()))
         self._accelerators.set_slices({state.key: state.slices for state in states if state.key[1:]})
         used = self._accelerators
@@ -135,22 +135,22 @@ class RunSummary:
         self._cpu_at = cpus.at
 
     def _cpu(self, usage: SystemUsage) -> Iterator[str]:
-        # The system's count lacks only orphans, which the readings contain.
+        # The system does not count orphaned processes, but the readings do; so the larger figure counts.
         if seconds := max(usage.cpu_seconds(), self._cpu_seconds):
             mean = seconds / usage.seconds
             peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
             yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.spent(seconds, 'CPU')}"
 
     def _time(self, usage: SystemUsage) -> Iterator[str]:
-        """Yield what the time went to: accelerators busy or idle by cause, and time with no process on a CPU."""
+        """Yield how the time was spent: accelerators busy or idle by cause, and time without any process on a CPU."""
         yield from self._accelerators.time()
         if (total := max(usage.cpu_seconds(), self._cpu_seconds)) and usage.seconds >= 1:
-            on_cpu = self._one_core + total - self._cpu_seconds  # at most: processes may have run at the same time
+            on_cpu = self._one_core + total - self._cpu_seconds  # an upper limit: processes may have run in parallel
             if (waited := 100 - 100 * on_cpu / usage.seconds) >= 1:
                 yield f"time      waited at least {waited:.0f} % of it: none of its processes was on a CPU"
 
     def _memory(self, usage: SystemUsage) -> Iterator[str]:
-        # A process may be larger between two readings; the system knows the largest.
+        # A process may be larger between two readings; the system reports the largest size.
         peak, processes = self._peak_rss, self._processes
         if (largest := usage.largest_process()) > peak:
             peak, processes = largest, 1
@@ -159,7 +159,7 @@ class RunSummary:
             yield f"memory    peak {amounts.binary(peak)}{count}"
 
     def _bytes(self, usage: SystemUsage) -> Iterator[str]:
-        # The system's count is whole; the readings end before the command does.
+        # The readings end before the command does; the system counts until its end.
         totals = dict(self._increase)
         for name, counted in zip((READ, WRITTEN), usage.storage_bytes(), strict=True):
             if counted or name in totals:
@@ -173,7 +173,7 @@ class RunSummary:
 
 
 class KeptSummary(RunSummary):
-    """Keeps the summary of a process that the agent did not start in a file; the system's counts are not known."""
+    """Writes the summary of a process that the agent did not start to a file, after each tick."""
 
     def __init__(self, path: Path, pid: int | None, proc: Path) -> None:
         super().__init__(pid, proc)
@@ -181,7 +181,7 @@ class KeptSummary(RunSummary):
         self._who = "this machine" if pid is None else f"process {pid}"
 
     def listen(self, pipeline: Pipeline) -> None:
-        """Write the file, and again after each tick; raise ConfigError where that is not possible."""
+        """Write the file, and again after each tick; raise ConfigError if that fails."""
         super().listen(pipeline)
         try:
             self.keep()
@@ -203,12 +203,12 @@ def _listed(totals: Mapping[str, float], **names: str) -> str:
 
 
 def _signal(number: int) -> str:
-    """Return the name of a signal in brackets, or nothing if no signal has this number."""
+    """Return the name of a signal in brackets; "" if no signal has this number."""
     return f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
 
 
 def _sent(route: Route, before: Mapping[str, int]) -> str:
-    """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
+    """Say what became of the points of this run and of earlier runs; the oldest points are sent first."""
     ledger = route.spool.ledger
     now, elsewhere = ledger.totals(), ledger.elsewhere
     collected, sent, rejected, dropped, _ = (number - before[word] for word, number in now.items())

@@ -1,5 +1,5 @@
 """
-Shows this machine, or a recording, on a full screen: `chipwatch top`.
+`chipwatch top`: this machine, or a recording, on a full screen.
 
-Nothing here sends or keeps a point; what other commands print too belongs in `report/`.
+It sends and stores nothing. Text that other commands also print belongs in `report/`.
 """

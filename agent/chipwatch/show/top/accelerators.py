@@ -1,4 +1,4 @@
-"""The table of accelerators."""
+"""The table of accelerators: its columns, and which of them fit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from chipwatch.show.top.machine import Accelerator
 from chipwatch.show.top.table import LEAST, Column, cells_of, figures, fitting, has
 
 FULL: Final = 100
-"""Columns from which all of an accelerator is shown."""
+"""Width of the screen from which all columns are shown."""
 COMPACT: Final = 80
-"""Columns below which the least is shown."""
+"""Width of the screen below which only the most important columns are shown."""
 WARM, HOT = 75, 85
-"""Temperatures (°C) from which a chip is marked; our choice: limits differ by model."""
+"""Temperatures (°C) from which a chip is marked. They are our choice: limits differ by model."""
 FULL_MEMORY: Final = 95
-"""Share of an accelerator's memory (%) from which it is marked."""
+"""Share of memory in use (%) from which an accelerator is marked."""
 
 
 def _memory(device: Accelerator) -> tuple[str, str]:
@@ -68,11 +68,11 @@ COLUMNS: Final = (
     Column("user", 8, lambda device: (device.user, ""), columns=FULL, left=True, optional=True, snug=True),
 )
 YIELDING: Final = ("clock", "tensor", "history", "model")
-"""Columns that are left out, the first one first, until bars and graphs have LEAST cells."""
+"""Columns that are dropped in this order until bars and graphs have LEAST cells."""
 
 
 def columns_of(devices: Sequence[Accelerator], width: int) -> list[Column]:
-    """Return the columns; from COMPACT on the utilization is a graph if there is no column of its history."""
+    """Return the columns that fit. Without room for its history, utilization is a graph instead of a bar."""
     columns = fitting(COLUMNS, devices, width)
     for title in YIELDING:
         if cells_of(columns, width) < LEAST:
@@ -84,13 +84,13 @@ def columns_of(devices: Sequence[Accelerator], width: int) -> list[Column]:
 
 
 def _dimmed(column: Column) -> Callable[[Accelerator], tuple[str, str]]:
-    """Return the column's cell, dim for a silent device."""
+    """Return the function for the column's cells, which dims them for a silent device."""
     if column.title == "state":
         return column.cell
     return lambda device: (column.cell(device)[0], "dim") if device.silent else column.cell(device)
 
 
 def matches(word: str, device: Accelerator) -> bool:
-    """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
+    """Return True if `word` is in the device's number, model, state, job or user, or in its processes."""
     processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes)
     return has(word, (device.label, device.model, device.state[0], device.job, device.user, *processes))

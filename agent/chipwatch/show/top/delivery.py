@@ -1,4 +1,4 @@
-"""The deliveries of the agent that runs on this machine, as its status socket answers."""
+"""The part of the screen about the agent that runs on this machine: what it has delivered."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.top.draw import Line
 
 INTERVAL: Final = 2.0
-"""Seconds between two questions."""
+"""Seconds between two requests to the agent."""
 LATE: Final = 30.0
-"""Seconds since the last tick after which the agent is said to hang."""
+"""Seconds since the agent's last tick after which it counts as hanging."""
 LONGEST: Final = 60
-"""Characters of an error."""
+"""Most characters of an error."""
 
 
 class Delivery:
-    """Asks the agent on a separate thread, since an agent that hangs answers late."""
+    """Asks the agent on a separate thread, because an agent that hangs answers late."""
 
     def __init__(self, folder: Path, wake: Callable[[], None]) -> None:
         """Ask the agent whose state is in `folder`; call `wake` when the answer changes."""
         self._folder, self._wake = folder, wake
         self._stop = threading.Event()
         self.parts: list[Line] = []
-        """The last answer: a part for each sink."""
+        """The last answer: one piece of the line for each sink."""
 
     def start(self) -> None:
         """Start asking."""
@@ -49,7 +49,7 @@ class Delivery:
 
 
 def parts_of(status: Mapping[str, Any]) -> list[Line]:
-    """Return a part for each sink of an agent: what it has sent and keeps, and its last error if it keeps points."""
+    """Return a piece for each sink: points sent and kept, and its last error if it keeps points."""
     try:
         parts = [_sink(name, sink) for name, sink in status["sinks"].items()]
         if (status["seconds_since_tick"] or 0) > LATE:

@@ -1,4 +1,4 @@
-"""Lines of styled text, bars and short numbers."""
+"""Builds lines of the screen: styled texts, bars, numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 Line = list[tuple[str, str]]
-"""Texts, each with its role: a key of a palette."""
+"""A line: texts, each with its role, which a palette maps to a colour."""
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 WHOLE: Final = "{:.0f}".format
 LOADS: Final = (10, 40, 80)
-"""Shares (%) from which another colour is drawn."""
+"""Shares (%) at which the colour changes."""
 
 
 def bar(percent: float | None, width: int, role: str = "") -> Line:
@@ -25,12 +25,12 @@ def bar(percent: float | None, width: int, role: str = "") -> Line:
 
 
 def rule(width: int) -> Line:
-    """Return a line across the screen."""
+    """Return a horizontal line."""
     return [("─" * width, "dim")]
 
 
 def fit(line: Line, width: int) -> Line:
-    """Return `line` without control characters, cut, or filled with spaces, to `width` cells."""
+    """Return `line` with exactly `width` cells, cut or filled with spaces, without control characters."""
     fitted: Line = []
     for raw, role in line:
         text = shown(raw)
@@ -44,7 +44,7 @@ def fit(line: Line, width: int) -> Line:
 
 
 def padded(text: str, width: int, *, left: bool = True) -> str:
-    """Return `text` at the left or the right of `width` cells, cut if it needs more."""
+    """Return `text` with exactly `width` cells, aligned left or right, cut if it is longer."""
     text = shown(text)
     if left or (spare := width - cell_len(text)) < 0:
         return set_cell_size(text, width)
@@ -52,17 +52,17 @@ def padded(text: str, width: int, *, left: bool = True) -> str:
 
 
 def width_of(line: Line) -> int:
-    """Return how many cells `line` takes."""
+    """Return the number of cells that `line` takes."""
     return sum(cell_len(text) for text, _ in line)
 
 
 def sides(left: Line, right: Line, width: int) -> Line:
-    """Return a line with `left` at its beginning and `right` at its end."""
+    """Return a line of `width` cells with `left` at its start and `right` at its end."""
     return [*fit(left, max(0, width - width_of(right))), *right]
 
 
 def flow(items: Iterable[Line], width: int) -> list[Line]:
-    """Return `items` side by side in as many lines of `width` cells as they need."""
+    """Arrange `items` side by side, in as many lines of `width` cells as they need."""
     lines: list[Line] = []
     room = 0
     for item in items:
@@ -77,7 +77,7 @@ def flow(items: Iterable[Line], width: int) -> list[Line]:
 
 
 def scaled(value: float, step: int = 1000) -> str:
-    """Return a number in at most four characters, such as 1.2G; with 1024 as `step` for memory."""
+    """Format a number in at most four characters, such as 1.2G; `step` is 1024 for memory."""
     units = " KMGTPE"
     for unit in units:
         if abs(value) < 999.5 or unit == units[-1]:
@@ -87,12 +87,12 @@ def scaled(value: float, step: int = 1000) -> str:
 
 
 def figure(value: float | None, form: Callable[[float], str] = WHOLE) -> str:
-    """Return a number in this form, without decimals by default, or a dash where there is none."""
+    """Format a number, by default without decimals; None becomes a dash."""
     return "-" if value is None else form(value)
 
 
 def clock(seconds: float) -> str:
-    """Return an age: 9:05, 2:14:09, 3 d 4 h."""
+    """Format an age (s): 9:05, 2:14:09, 3 d 4 h."""
     if seconds >= 100 * 3600:
         return f"{seconds // 86_400:.0f} d {seconds % 86_400 // 3600:.0f} h"
     minutes, seconds = divmod(int(seconds), 60)
@@ -100,15 +100,15 @@ def clock(seconds: float) -> str:
 
 
 def level(value: float | None, warn: float, bad: float) -> str:
-    """Return the role of a value: a warning from `warn` on, bad from `bad` on."""
+    """Return the role of a value: "warn" from `warn` on, "bad" from `bad` on, otherwise ""."""
     return "" if value is None or value < warn else "warn" if value < bad else "bad"
 
 
 def load(percent: float | None) -> str:
-    """Return the role of a share of something in use: `load0` to `load3`."""
+    """Return the role of a share in use (%): `load0` to `load3`."""
     return f"load{bisect(LOADS, percent or 0)}"
 
 
 def shown(text: str) -> str:
-    """Return `text` without control characters."""
+    """Replace characters of `text` that cannot be printed."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -1,4 +1,4 @@
-"""Graphs of the last hour in braille, and the time axis below them."""
+"""Graphs of the last hour in braille characters, with a time axis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chipwatch.show.top.machine import MachineState
 from chipwatch.show.top.view import View
 
 DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
-"""Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
+"""Bits of a braille character for 1 to 4 dots from below: in its left half, in its right half."""
 PER_CELL: Final = 2
-"""Values in a cell of a graph."""
+"""Values in one cell of a graph."""
 TALLEST: Final = 8
-"""Lines of a graph."""
+"""Most lines of a graph."""
 TRENDS: Final = (
     ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
     ("power", "power", 0.0, " W"),
@@ -24,11 +24,11 @@ TRENDS: Final = (
     ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
-"""Trend of the machine, title, its largest value (0: the largest one shown), unit."""
+"""A graph: trend of the machine, title, value at the top (0: the largest value shown), unit."""
 
 
 def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Line]:
-    """Return the graphs in at most `room` lines, the time axis below them."""
+    """Return the graphs and their time axis in at most `room` lines."""
     shown = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
     if not shown or room < 3 or not view.graphs:
         return []
@@ -59,7 +59,7 @@ def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Lin
 
 
 def sparkline(values: Sequence[float | None], width: int) -> Line:
-    """Return a graph of the last of `values` (%) in a row, in colours by load; few values fill the row too."""
+    """Return a graph (%) of one line, coloured by load; few values are stretched to its width."""
     count = width * PER_CELL
     latest = [*values][-count:] or [None]
     if len(latest) < count:
@@ -71,7 +71,7 @@ def sparkline(values: Sequence[float | None], width: int) -> Line:
 
 
 def graph(values: Sequence[float | None], rows: int, most: float) -> list[str]:
-    """Return `rows` lines with a graph of `values`, of which PER_CELL share a cell, from 0 to `most`."""
+    """Return `rows` lines with a graph of `values` from 0 to `most`, PER_CELL values in each cell."""
     levels = [0 if v is None else max(1, round(min(max(v / most, 0), 1) * rows * 4) if most else 0) for v in values]
     lines = []
     for row in reversed(range(rows)):
@@ -86,7 +86,7 @@ def _dots(left: int, right: int) -> str:
 
 
 def axis(width: int, seconds: float, behind: float) -> str:
-    """Return the labels of a time axis of `seconds` that ends `behind` seconds ago."""
+    """Return the labels of a time axis that covers `seconds` and ends `behind` seconds ago."""
     marks = [
         (at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))
     ]

@@ -1,4 +1,4 @@
-"""The host's part of the screen: a strip, rows of resources, logical CPUs."""
+"""The part of the screen about the host: a strip or rows of resources, and logical CPUs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from chipwatch.show.top.draw import Line, bar, figure, flow, level, padded, rule
 from chipwatch.show.top.machine import MachineState
 
 WIDE: Final = 100
-"""Columns from which bars are wider."""
+"""Width of the screen from which bars are wider."""
 BUSY: Final = 90
-"""Share of a host's resource (%) from which it is marked."""
+"""Share in use (%) from which a resource of the host is marked."""
 
 
 def strip(machine: MachineState, width: int) -> list[Line]:
-    """Return the strip of the host, for a machine with accelerators."""
+    """Return the resources of the host in few lines, for a machine with accelerators."""
     cells = 10 if width >= WIDE else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
     share = machine.of_host("memory.utilization")
@@ -42,7 +42,7 @@ def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
 
 
 def _fullest(machine: MachineState) -> Line:
-    """Return the file system with the largest share in use."""
+    """Return the fullest file system."""
     name = "disk.utilization "
     shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
     if not shares:
@@ -80,7 +80,7 @@ def _paths(machine: MachineState) -> list[str]:
 
 
 def cores(machine: MachineState, width: int, most: int) -> list[Line]:
-    """Return the logical CPUs in at most `most` lines."""
+    """Return the utilization of logical CPUs in at most `most` lines."""
     values = machine.cores()
     each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)
     items: list[Line] = []

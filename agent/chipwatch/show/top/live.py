@@ -1,4 +1,4 @@
-"""Samples this machine for the screen, with the collectors and samplers of `chipwatch run`."""
+"""Reads this machine for the screen, with the same collectors and samplers as `chipwatch run`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from chipwatch.show.top.machine import ListedProcess
 from chipwatch.show.top.processes import ProcessTable
 
 FIRST_PAUSE: Final = 0.3
-"""Seconds from the first reading to the second: a rate needs two."""
+"""Seconds from the first reading to the second; a rate needs two."""
 MOST_PROCESSES: Final = 1000
-"""Processes that are taken from one collector."""
+"""Most processes of one collector."""
 
 MOST_CAUSES: Final = 1
-"""Lines on slow jobs."""
+"""Most lines about slow jobs."""
 
 
 class Frame(NamedTuple):
-    """One tick."""
+    """All that one tick brings to the screen."""
 
     at: int
     points: list[Datapoint]
@@ -42,11 +42,11 @@ class Frame(NamedTuple):
     troubles: tuple[str, ...] = ()
     holding: Mapping[Key, DeviceState] = {}
     why: tuple[str, ...] = ()
-    """Why jobs are slow."""
+    """Sentences on why jobs are slow."""
 
 
 class FactsOfTick(Processor):
-    """Derives nothing; has the facts of the last tick, which name models, processes and their jobs."""
+    """Keeps the facts of the last tick, which name processes and their jobs; derives no points."""
 
     needs = Needs(facts=True)
 
@@ -60,18 +60,18 @@ class FactsOfTick(Processor):
 
 
 class Source(Protocol):
-    """The origin of what is drawn: of frames, or of the lines of many machines."""
+    """Where the content of the screen comes from: frames of a machine, or lines about many machines."""
 
     def start(self) -> None:
         """Start reading."""
         return
 
     def due(self) -> float:
-        """Return the seconds until something happens without a call of `wake`."""
+        """Return the seconds until there may be something new without a call of `wake`."""
         return 60.0
 
     def mode(self) -> str:
-        """Return the interval, or a place in a recording."""
+        """Return a text for the header: the interval, or the position in a recording."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -79,12 +79,12 @@ class Source(Protocol):
 
 
 class Live(Source):
-    """Reads all collectors each `interval` seconds on a separate thread, and puts frames on a queue."""
+    """Reads all collectors every `interval` seconds on a separate thread, and queues a frame each time."""
 
     rewound = False
 
     def __init__(self, config: Config, interval: float, wake: Callable[[], None]) -> None:
-        """Read what the configuration asks for; `wake` is called after each frame."""
+        """`wake` is called after each frame."""
         self._config, self._interval, self._wake = config, interval, wake
         self._window = Window(0, born=time.time_ns())
         self._table = ProcessTable(str(config.proc), config.root)
@@ -104,12 +104,12 @@ class Live(Source):
         threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()
 
     def new(self) -> Iterator[Frame]:
-        """Yield the frames that have come since the last call."""
+        """Yield the frames since the last call."""
         while not self.frames.empty():
             yield self.frames.get()
 
     def press(self, key: str) -> None:
-        """Ignore the key: live readings cannot be wound."""
+        """Ignore the key: only a recording can be wound."""
 
     def mode(self) -> str:
         """Return the interval."""

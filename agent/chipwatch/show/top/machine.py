@@ -1,4 +1,4 @@
-"""The state of a machine for the screen: its accelerators, its host, and their history."""
+"""The state of a machine as the screen shows it: accelerators, host, and their last hour."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.show.report.devices import FIGURES, DeviceState, Key, key_of, label, order
 
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
-"""Dimensions that distinguish readings of the host; others say which machine it is."""
+"""Dimensions that distinguish readings of the host; other dimensions identify the machine."""
 OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
-"""Figures that a part takes from its device where it has no reading itself."""
+"""Figures that a partition takes from its whole device if it has no such reading."""
 ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
-"""Readings of a device that answers."""
+"""Metrics that show that a device answers."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
-"""Counters of errors -> word, and the dimension that says which error it is."""
+"""Counter of errors -> its short name, and the dimension that says which error it is."""
 RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
 LETTERS: Final = {
@@ -27,42 +27,42 @@ LETTERS: Final = {
     "sync_boost": "S", "board_limit": "B", "reliability": "R", "prochot": "H", "thermal_regulator": "T",
     "thermal_memory": "T",
 }  # fmt: skip
-"""Reason of a throttle -> letter; an idle device's low clock is not one."""
+"""Reason of throttling -> its letter. The low clock of an idle device has none."""
 FRESH: Final = 30.0
-"""Seconds for which a reading is shown; some are made every ten seconds only."""
+"""Seconds for which a reading is shown; some readings come only every ten seconds."""
 LARGEST: Final = 1e30
-"""A larger figure, or one below the inverse, is a mistake; its sums and shares could be infinite."""
+"""Figures above this, or below its inverse, are dropped: sums and shares could become infinite."""
 SILENT: Final = 3.0
-"""Seconds, and readings, without an answer after which a device is said to be silent."""
+"""Seconds without an answer, and missed readings, after which a device counts as silent."""
 SHORT_HISTORY: Final = 240
-"""Samples of the history of one accelerator."""
+"""Most samples in the history of one accelerator."""
 HOST_TRENDS: Final = (
     "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
 )  # fmt: skip
 HISTORY: Final = 3600
-"""Samples of each history."""
+"""Most samples in a trend."""
 
 
 class ListedProcess(NamedTuple):
-    """A process that uses an accelerator; without one, a process of the host."""
+    """A row of the table of processes: a process on an accelerator, or on the host if `device` is ()."""
 
     device: Key = ()
     pid: int = 0
     user: str = ""
     memory: float | None = None
-    """Bytes of the device's memory."""
+    """Bytes of the device's memory that it uses."""
     share: float | None = None
-    """Share of the device's time, in percent."""
+    """Share of the device's time (%)."""
     cpu: float | None = None
-    """Percent of a core."""
+    """CPU usage (% of one core)."""
     command: str = ""
     job: str = ""
     resident: float | None = None
-    """Share of the host's memory, in percent."""
+    """Share of the host's memory (%)."""
     age: float | None = None
     """Seconds since its start."""
     began: float = 0
-    """Its start as the kernel counts it; with the pid, its identity."""
+    """Its start in the kernel's clock ticks. PID and start together identify a process."""
 
     @property
     def key(self) -> tuple[int, float, Key]:
@@ -72,35 +72,35 @@ class ListedProcess(NamedTuple):
 
 @lru_cache(maxsize=20_000)
 def host_key(name: str, dims: Dimensions) -> str:
-    """Return a reading's name with the values that distinguish it: `cpu.load 1m`."""
+    """Return the name of a reading of the host with the dimensions that distinguish it: `cpu.load 1m`."""
     return " ".join((name, *(dims[key] for key in HOST_KEYS if key in dims)))
 
 
 class Trend:
-    """A figure over the last hour, at a sample a second."""
+    """The last hour of one figure, at one sample per second."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque(maxlen=HISTORY)
 
     def put(self, at: int, value: float | None) -> None:
-        """Add a sample of the time `at` (ns)."""
+        """Add a sample with its time (ns since the epoch); None is ignored."""
         if value is not None:
             self._samples.append((at, value))
 
     def __bool__(self) -> bool:
-        """Return whether there is a sample."""
+        """Return True if there is a sample."""
         return bool(self._samples)
 
     @property
     def first(self) -> int:
-        """Return the time of the oldest sample (ns)."""
+        """Return the time of the oldest sample (ns since the epoch)."""
         return self._samples[0][0]
 
     def means(self, end: int, step: float, count: int, longest: float = 0) -> list[float | None]:
         """
-        Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns).
+        Return the means of `count` consecutive intervals of `step` seconds; the last one contains `end` (ns).
 
-        A sample also counts for later intervals without one, for `longest` seconds.
+        An interval without a sample has the mean of the one before, for at most `longest` seconds; then None.
         """
         intervals: list[list[float]] = [[] for _ in range(count)]
         size = int(step * 1e9)
@@ -118,15 +118,15 @@ class Trend:
 
 
 class Readings:
-    """The last reading of each metric."""
+    """The last reading of each metric of a device or host; a counter is kept as its rate."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, int]] = {}
         self.fresh = FRESH
-        """Seconds for which a reading counts."""
+        """Seconds after which a reading is too old."""
 
     def put(self, name: str, point: Datapoint) -> None:
-        """Keep a gauge's value, or a counter's rate."""
+        """Keep a gauge's value, or a counter's rate (per second)."""
         value: float | None = point.value
         if point.metric.kind is Kind.COUNTER:
             start = point.window_start
@@ -137,39 +137,39 @@ class Readings:
             self._last[name] = value, point.at
 
     def get(self, name: str, now: int) -> float | None:
-        """Return the last reading, None if there is none or if it is too old."""
+        """Return the last reading; None without one, or if it is too old."""
         value, at = self._last.get(name, (None, 0))
         return value if now - at <= self.fresh * 1e9 else None
 
     def names(self, beginning: str) -> list[str]:
-        """Return the names that begin so."""
+        """Return the names that begin with `beginning`."""
         return [name for name in self._last if name.startswith(beginning)]
 
 
 class Accelerator:
-    """One accelerator, or a part of one."""
+    """One accelerator or partition: its readings, its state, and its short history."""
 
     def __init__(self, key: Key, whole: Accelerator | None) -> None:
-        """Take its key, and the device of which it is a part."""
+        """`whole`: the device of which it is a partition; None for a whole device."""
         self.key, self._whole = key, whole
         self.label = label(key)
         self.model: str = whole.model if whole else ""
         self.readings = Readings()
         self.errors: dict[str, str] = {}
         self.recovery = 0, ""
-        """Time of its driver's last request for a recovery, and the recovery."""
+        """Time (ns) of the driver's last request for a recovery, and the recovery."""
         self.has_parts = False
         self.processes: Sequence[ListedProcess] = ()
-        """Processes that its driver lists."""
+        """The processes that its driver lists."""
         self.holding = DeviceState()
-        """Its jobs and what it does for them, as the processor `jobs` answers."""
+        """Its jobs, and what it does for them, from the processor `jobs`."""
         self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
-        """Utilization."""
+        """Utilization (%) of the last ticks; None while it was silent."""
         self._throttles: dict[str, int] = {}
         self._summed: dict[str, int] = {}
         self._gap, self.seen = 0, 0
         self.answered = 0
-        """Time of its last reading of ANSWERS."""
+        """Time (ns) of its last reading of a metric of ANSWERS."""
         self.now = 0
 
     def take(self, point: Datapoint) -> None:
@@ -188,7 +188,7 @@ class Accelerator:
             word, which = ERRORS[name]
             if point.value and point.dims.get("corrected") != "yes":
                 self.errors[word] = point.dims.get(which) or f"{point.value:.0f}"
-        elif "category" in point.dims:  # the whole is the sum
+        elif "category" in point.dims:  # the figure is the sum over categories
             before = self.readings.get(name, at) if self._summed.get(name) == at else None
             self._summed[name] = at
             self.readings.put(name, point._replace(value=point.value + (before or 0)))
@@ -196,13 +196,13 @@ class Accelerator:
             self.readings.put(name, point)
 
     def end_tick(self, now: int, gap: float) -> None:
-        """Take the time, and the seconds since the last tick."""
+        """End a tick: `now` is its time (ns), `gap` the seconds since the last one."""
         self.now = now
         self.readings.fresh = max(FRESH, 3 * gap)
         self.history.append(None if self.silent else self.get("utilization"))
 
     def get(self, figure: str) -> float | None:
-        """Return one of FIGURES; the utilization is of the time that `state` is of, if that is known."""
+        """Return one of FIGURES, None if unknown. Utilization comes from the processor `jobs` if it knows it."""
         if figure == "utilization" and self.holding.active is not None:
             return 100 * self.holding.active
         for name in FIGURES[figure]:
@@ -212,25 +212,25 @@ class Accelerator:
 
     @property
     def memory(self) -> float | None:
-        """Share of the memory in use, in percent."""
+        """Share of the memory in use (%)."""
         used, total = self.get("used"), self.get("total")
         return 100 * used / total if used is not None and total else self.get("memory")
 
     @property
     def total(self) -> float | None:
-        """Bytes of memory."""
+        """Size of the memory (bytes)."""
         used, share = self.get("used"), self.get("memory")
         return self.get("total") or (100 * used / share if used and share else None)
 
     @property
     def power(self) -> float | None:
-        """Share of the power limit, in percent."""
+        """Share of the power limit in use (%)."""
         power, limit = self.get("power"), self.get("limit")
         return 100 * power / limit if power is not None and limit else self.get("power share")
 
     @property
     def flags(self) -> str:
-        """A letter for each reason that holds the clocks down."""
+        """A letter for each reason of throttling."""
         age = self.readings.fresh * 1e9
         reasons = (reason for reason, at in self._throttles.items() if at and self.now - at <= age)
         return "".join(sorted({LETTERS.get(reason, "") for reason in reasons}))
@@ -243,7 +243,7 @@ class Accelerator:
 
     @property
     def state(self) -> tuple[str, str]:
-        """Its fault, or the reason why it is idle; and the severity: bad, warn or dim."""
+        """Its fault, or why it is idle; and the role of that text: bad, warn or dim."""
         errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
         whole = self._whole or self
         recovery = whole.recovery[1] if whole.recovery[0] == whole.seen else ""
@@ -265,7 +265,7 @@ class Accelerator:
 
     @property
     def job(self) -> str:
-        """The jobs that hold it."""
+        """The names of the jobs that hold it."""
         return ",".join(self.holding.jobs)
 
     @property
@@ -275,7 +275,7 @@ class Accelerator:
 
 
 class MachineState:
-    """The state of a machine after the last tick."""
+    """The state of a machine after the last tick: its devices, its host, its trends."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -285,18 +285,18 @@ class MachineState:
         self.host = Readings()
         self.trends: dict[str, Trend] = {}
         self.processes: Sequence[ListedProcess] = ()
-        """The processes of all accelerators in their order; of the host, where no driver lists any."""
+        """The processes of all accelerators, in the order of these; of the host if no driver lists any."""
         self._devices: dict[Key, Accelerator] = {}
 
     @property
     def devices(self) -> list[Accelerator]:
-        """The accelerators in the order of their numbers, without devices of which only parts work."""
+        """The accelerators in the order of their numbers, without devices that are only used as partitions."""
         devices = self._devices.values()
         shown = (device for device in devices if not device.has_parts or device.readings.names("gpu.memory"))
         return sorted(shown, key=lambda device: order(device.key))
 
     def device(self, key: Key) -> Accelerator:
-        """Return the device that `key` names."""
+        """Return the device with this key; a new one if there is none yet."""
         if (device := self._devices.get(key)) is None:
             whole = self.device(key[:1]) if len(key) > 1 else None
             if whole:
@@ -311,7 +311,7 @@ class MachineState:
         processes: Iterable[ListedProcess] = (),
         holding: Mapping[Key, DeviceState] = {},
     ) -> None:
-        """Take the readings of the tick at `at`, the processes that are known, and the jobs of accelerators."""
+        """Take a tick at `at` (ns since the epoch): its points, processes, and the jobs of accelerators."""
         self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
         for point in points:
             if key := key_of(point.dims):
@@ -327,11 +327,11 @@ class MachineState:
         self._remember(at)
 
     def of_host(self, name: str) -> float | None:
-        """Return a reading of the host."""
+        """Return a reading of the host; None if unknown or too old."""
         return self.host.get(name, self.now)
 
     def cores(self) -> list[float]:
-        """Return the utilization of each logical CPU, in percent."""
+        """Return the utilization of each logical CPU (%)."""
         names = sorted(self.host.names("cpu.core.utilization "), key=lambda name: (len(name), name))
         return [value for name in names if (value := self.of_host(name)) is not None]
 

@@ -1,4 +1,4 @@
-"""Colours of the screen, and how a line becomes text for a terminal."""
+"""Colours of the screen; turns a line into text with the codes of a terminal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from chipwatch.show.top.draw import Line
 
 PALETTES: Final[Mapping[str, Mapping[str, str]]] = json.loads(Path(__file__).with_name("palettes.json").read_bytes())
 """
-Name -> role -> its SGR codes (ECMA-48) for 16 colours, and after a bar for 256.
+Palette -> role -> SGR codes (ECMA-48) for 16 colours, then after "|" for 256.
 
-None is 5 or 6: nothing blinks. The colours of color-blind are near the blue, orange and vermilion of
+No code is 5 or 6, so nothing blinks. The palette color-blind has colours close to the blue, orange and vermilion of
 https://jfly.uni-koeln.de/color/, which most people can tell apart.
 """
 
 
 def chosen(name: str | None, env: Mapping[str, str]) -> str:
-    """Return the name of the palette: as asked for, mono with NO_COLOR, light if the terminal says so, else dark."""
+    """Return the name of the palette: `name`, mono with NO_COLOR, light if the terminal says so, or dark."""
     if name:
         return name
     if env.get("NO_COLOR"):
@@ -28,12 +28,12 @@ def chosen(name: str | None, env: Mapping[str, str]) -> str:
 
 
 def has_256_colors(env: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows more than 16 colours."""
+    """Return True if the terminal shows more than 16 colours."""
     return "256" in env.get("TERM", "") or env.get("COLORTERM", "").lower() in ("truecolor", "24bit")
 
 
 def render(line: Line, palette: Mapping[str, str], *, many: bool) -> str:
-    """Return `line` with the codes of a terminal, which shows 256 colours if there are `many`."""
+    """Return `line` as text with a terminal's codes; `many`: it shows 256 colours."""
     parts = []
     for text, role in line:
         if codes := palette.get(role):

@@ -1,4 +1,4 @@
-"""Reads processes of the host from /proc: a row for each, the details of one, and signals."""
+"""Processes of the host, read from /proc: a row for each, and the details of one. Sends signals to them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from chipwatch.show.top.machine import ListedProcess
 
 PAGES: Final = os.sysconf("SC_PHYS_PAGES")
 PATIENCE: Final = 200
-"""A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
+"""A reading of all processes waits this many times its duration for the next one: it takes 0.5 % of a core."""
 MOST: Final = 1000
-"""Processes of a host that are listed."""
+"""Most processes of a host in the table."""
 LONGEST: Final = 300
-"""Characters of a command line in a row."""
+"""Most characters of a command line in a row."""
 MOST_ANCESTORS: Final = 16
 HERE: Final = "/proc"
 SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
-"""Key -> signal."""
+"""Key that a user presses -> signal."""
 
 
 class KnownProcess(NamedTuple):
-    """A process as of the last reading: its user and command, its CPU ticks and their time."""
+    """The last reading of a process: its CPU ticks at the time `at` (s), its user and its command."""
 
     user: str
     command: str
@@ -44,18 +44,18 @@ class KnownProcess(NamedTuple):
 
 
 class ProcessTable:
-    """Finds user, command, CPU and memory of processes."""
+    """Reads rows for the table: user, command, CPU and memory of processes."""
 
     def __init__(self, proc: str = HERE, root: Path = Path("/")) -> None:
-        """Take the places of the node's /proc and /."""
+        """`proc` and `root`: where the node's /proc and / are mounted."""
         self._proc, self._users = proc, UserNames(root)
         self._known: dict[tuple[int, float], KnownProcess] = {}
-        """By pid and start."""
+        """PID and start -> the last reading of that process."""
         self._all: list[ListedProcess] = []
         self._due = 0.0
 
     def on_devices(self, processes: Iterable[DeviceProcess]) -> list[ListedProcess]:
-        """Return a row for each process of a device."""
+        """Return a row for each of these processes on devices."""
         processes, now = [*processes], time.monotonic()
         rows = {pid: self._row(pid, now) for pid in {process.pid for process in processes}}
         self._forget(rows.values())
@@ -65,7 +65,7 @@ class ProcessTable:
             for each in processes]  # fmt: skip
 
     def of_host(self) -> list[ListedProcess]:
-        """Return the processes that use most of the CPUs and of the memory, read not too often."""
+        """Return the processes that use most CPU and memory; they are read again only after a pause."""
         now = time.monotonic()
         if now >= self._due:
             try:
@@ -92,7 +92,7 @@ class ProcessTable:
         return ListedProcess((), pid, user, None, None, cpu, command, "", resident, _age(stat), stat.began)
 
     def _names(self, pid: int, name: str) -> tuple[str, str]:
-        """Return the owner's name, or number, and the command."""
+        """Return the name or number of the process's user, and its command."""
         user = ""
         with suppress(OSError):
             user = self._users.name(f"{Path(f'{self._proc}/{pid}').stat().st_uid}")
@@ -105,7 +105,7 @@ class ProcessTable:
 
 
 def stat_of(proc: str, pid: int) -> tuple[str, Stat] | None:
-    """Return the name and the figures of a process, None if it cannot be read."""
+    """Return the name and the figures of a process; None if it has ended or cannot be read."""
     line = read(f"{proc}/{pid}/stat")
     with suppress(ValueError):  # it has ended
         return os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), parse_stat(line)
@@ -113,13 +113,13 @@ def stat_of(proc: str, pid: int) -> tuple[str, Stat] | None:
 
 
 def command_of(proc: str, pid: int, name: str) -> str:
-    """Return the command line, the name in brackets for a thread of the kernel."""
+    """Return the command line; for a thread of the kernel, its name in brackets."""
     line = read(f"{proc}/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
     return os.fsdecode(line) or f"[{name}]"
 
 
 def shortened(command: str) -> str:
-    """Return a command line without the folder of the program, and of a script that Python runs."""
+    """Return a command line without the folders of the program and of a Python script."""
     program, *words = command[:LONGEST].split(" ")
     if not program.startswith("["):
         program = PurePath(program).name or program
@@ -136,7 +136,7 @@ def _age(stat: Stat) -> float:
 
 
 def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
-    """Return what /proc has about a process: its tree, cgroup, and the names of its environment without values."""
+    """Return the details of a process: parents, children, cgroup, and the names of its environment variables."""
     pid = process.pid
     current = stat_of(proc, pid)
     if not current or current[1].began != process.began:
@@ -175,7 +175,7 @@ def _ancestors(proc: str, stat: Stat) -> list[int]:
 
 
 def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
-    """Send a signal to a process unless its number belongs to another one by now; return what to tell the user."""
+    """Send a signal to a process; return a message. It is not sent if its PID now belongs to another process."""
     target = f"{process.pid} ({process.command[:40]})"
     if sys.platform != "linux":
         return "not sent: it needs Linux"
@@ -186,7 +186,7 @@ def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
     except (OSError, ValueError) as problem:
         return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
     try:
-        current = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
+        current = stat_of(proc, process.pid)  # read after opening the handle, which stays with its process
         if not current or current[1].began != process.began:
             return f"not sent: {target} has ended"
         signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])

@@ -1,4 +1,4 @@
-"""The loop of `chipwatch top`: takes frames and keys, and draws."""
+"""The loop of `chipwatch top`: takes frames and keys, and draws the screen."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from chipwatch.show.top.terminal import Ended, Terminal, refused
 from chipwatch.show.top.view import View
 
 IDLE: Final = 60.0
-"""Seconds after which the screen is redrawn even without a key."""
+"""Seconds after which a paused screen is redrawn without a key."""
 REDRAW: Final = 0.05
-"""Seconds between two drawings at least, so that a held key does not cost a core."""
+"""Least seconds between two drawings, so that a key held down does not use a whole core."""
 
 
 @dataclass(frozen=True)
 class TopOptions:
-    """The options of `chipwatch top` that are not of the configuration."""
+    """Options that only `chipwatch top` has."""
 
     interval: float = 1.0
     colors: str | None = None
@@ -49,7 +49,7 @@ class TopOptions:
 
 
 def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
-    """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
+    """Show this machine until the user quits; return the exit code. Raise ConfigError or NotLoaded."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
@@ -64,7 +64,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
 
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
-    """Draw the frames of `source` until a key or a signal ends it."""
+    """Draw the frames of `source` until the user quits or a signal comes; return the exit code."""
     many = palette.has_256_colors(env)
     bugs: list[threading.ExceptHookArgs] = []
 
@@ -78,7 +78,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     try:
         with terminal:
             terminal.draw([palette.render(line, top.palette, many=many) for line in top.lines(terminal.size(), "")])
-            source.start()  # takes a while; an empty screen is shown by now
+            source.start()  # slow, so an empty screen is drawn before
             gc.freeze()
             while "quit" not in top.view.orders:
                 top.take(source)
@@ -92,7 +92,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     except Ended as end:
         return 128 + end.number if end.number else 0
     finally:
-        terminal.restore()  # a signal may have come between the last line and the restoration
+        terminal.restore()  # once more: a signal may have come just before the first time
         threading.excepthook = threading.__excepthook__
         source.close()
         logging.disable(logging.NOTSET)
@@ -102,7 +102,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
 
 
 class Top:
-    """The content of the screen: the machine, the view and the style."""
+    """The content of the screen: the machine, the user's choices, and the palette."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Top:
         self._title, self._delivery, self._proc = title, delivery, proc
         self._troubles: tuple[str, ...] = ()
         self._jobs: list[str] = []
-        """The jobs of a recording."""
+        """Lines about jobs: why they are slow; in a recording, what they did."""
         self.bugs: list[str] = []
-        """Messages about threads that have ended by a bug."""
+        """Messages about threads that a bug has ended."""
 
     def take(self, source: Any) -> None:
-        """Take new frames unless paused, and carry out what keys have ordered."""
+        """Take new frames, unless paused; carry out the orders of keys."""
         if not self.view.paused:
             for frame in source.new():
                 if source.rewound:
@@ -139,7 +139,7 @@ class Top:
                 source.press(order)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
-        """Return the screen."""
+        """Return the lines of the screen."""
         delivery = self._delivery.parts if self._delivery else ()
         notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs, self._proc)
         return compose(self.machine, self.view, size, notes)
@@ -150,20 +150,20 @@ class Top:
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
-        if frame.holding:  # it has the jobs of each device
+        if frame.holding:  # the table already names the jobs of each device
             self._jobs = [*frame.why]
         else:
             self._jobs = jobs(frame.points) or self._jobs
 
     def _send(self) -> None:
-        """Send the confirmed signal to its process."""
+        """Send the signal that the user has confirmed."""
         view = self.view
         process = next((each for each in self.machine.processes if each.key == view.asking), None)
         view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
         view.asking = None
 
     def _write(self) -> str:
-        """Write a snapshot into the current folder; return what to tell the user."""
+        """Write a snapshot to a file in the current folder; return a message."""
         at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
         path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
         try:
@@ -174,7 +174,7 @@ class Top:
         return f"written: {path}"
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the current figures as a JSON object, without those that cannot be read."""
+        """Return the current figures for JSON; unknown ones are left out."""
         machine = self.machine
         devices = []
         for device in machine.devices:

@@ -1,4 +1,4 @@
-"""Plays a recording as if it happened now, and lists its jobs; a recording does not contain the devices of a job."""
+"""Plays a recording on the screen. A recording does not say which devices a job held, so jobs are lines of text."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from chipwatch.history.columns import Recorded
 from chipwatch.show.top.live import Frame, Source
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
-"""Keys that wind, in seconds of the recording."""
+"""Key that winds -> seconds of the recording."""
 SPEEDS: Final = {"<": 0.5, ">": 2.0}
 LONGEST_PAUSE: Final = 5.0
-"""Seconds that a gap in the recording lasts at most, at speed 1."""
+"""Most seconds that a gap in the recording lasts at speed 1."""
 BEFORE: Final = 600.0
-"""Seconds of the recording that are read before the place when winding back; the graphs show them."""
+"""Seconds before the new position that are read when winding back, so that the graphs are filled."""
 GPUS, GPU_TIME = "job.gpus", "job.gpu.time"
 MOST: Final = 5
-"""Jobs that are listed."""
+"""Most jobs that are listed."""
 LONGEST: Final = 40
-"""Characters of a job's name that are shown."""
+"""Most characters of a job's name."""
 Job = tuple[str, ...]
-"""Name, user, partition and namespace."""
+"""A job: its name, user, partition and namespace."""
 
 
 def frames(recorded: Recorded, start: int = 0) -> Iterator[Frame]:
-    """Yield the ticks of a recording from the number `start` on, counters with their increase."""
+    """Yield a frame for each tick of a recording, from the tick `start` on; counters have their increase."""
     window = Window(0, born=recorded.started, increases=True)
     for at, present in recorded.ticks(start):
         points = [
@@ -43,7 +43,7 @@ def frames(recorded: Recorded, start: int = 0) -> Iterator[Frame]:
 
 
 class Player(Source):
-    """Yields the frames of a recording at their times, faster or slower, or from another place."""
+    """A source that yields the frames of a recording in their time; keys change speed and position."""
 
     def __init__(self, recorded: Recorded) -> None:
         self._recorded, self._times = recorded, recorded.times()
@@ -52,9 +52,9 @@ class Player(Source):
         self._speed, self._due = 1.0, 0.0
         self._at = 0
         self._skip_to: float = -inf
-        """Time (ns) up to which frames are yielded at once."""
+        """Time (ns) up to which frames are yielded without waiting."""
         self.rewound = False
-        """True where the next frames are older than the last ones; the reader of the frames sets it back."""
+        """True if the next frames are older than the last ones; the reader of the frames resets it."""
         self._advance()
 
     def new(self) -> Iterator[Frame]:
@@ -80,7 +80,7 @@ class Player(Source):
         return max(0.0, self._due - time.monotonic()) if self._next else 60.0
 
     def mode(self) -> str:
-        """Return place, speed, whether it has ended, and whether lines are missing."""
+        """Return a text for the header: position, speed, and if the recording has ended or has broken lines."""
         share = bisect(self._times, self._next.at if self._next else inf) / len(self._times)
         end = "" if self._next else ", ended"
         broken = ", some lines are broken" if self._recorded.broken else ""
@@ -93,7 +93,7 @@ class Player(Source):
             self._due = time.monotonic() + min(max(gap, 0.0), LONGEST_PAUSE) / self._speed
 
     def _wind_back(self) -> None:
-        """Continue some minutes before the place: the graphs show them."""
+        """Go back to BEFORE seconds before the new position."""
         start = max(0, bisect(self._times, self._skip_to - BEFORE * 1e9) - 1)
         self._frames, self.rewound = frames(self._recorded, start), True
         self._advance()
@@ -101,7 +101,7 @@ class Player(Source):
 
 
 def jobs(points: Iterable[Datapoint]) -> list[str]:
-    """Return a line for each job of a tick: its accelerators, and what they did since the tick before."""
+    """Return a line for each job of a tick: its accelerators, and their states since the tick before."""
     gpus: defaultdict[Job, float] = defaultdict(float)
     spent: defaultdict[Job, dict[str, float]] = defaultdict(dict)
     for point in points:

@@ -1,4 +1,4 @@
-"""The screen: composes its lines from a machine and a view."""
+"""Composes the lines of the screen from the state of a machine and the user's choices."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ PROCESS_COLUMNS: Final = (
 
 
 class Guide(NamedTuple):
-    """The texts of a screen about its keys."""
+    """The texts that explain the keys of a screen."""
 
     keys: Sequence[tuple[str, str]]
-    """Keys of the last line; the first ones where it is short."""
+    """Keys of the last line, with a word each; the first ones that fit are shown."""
     tasks: Sequence[tuple[str, Sequence[tuple[str, str]]]]
     notes: Sequence[str]
 
@@ -51,7 +51,7 @@ GUIDES: Final = {
 
 
 class Look(NamedTuple):
-    """The choices, and the screen's columns and lines."""
+    """The user's choices, and the size of the screen in columns and lines."""
 
     view: View
     width: int
@@ -59,30 +59,30 @@ class Look(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Texts beside the readings."""
+    """Texts of the screen that are not readings."""
 
     title: str
-    """Name of the machine or of the recording."""
+    """Name of the machine or the recording."""
     mode: str = ""
-    """The interval, or place and speed in a recording."""
+    """The interval, or the position and speed in a recording."""
     delivery: Sequence[Line] = ()
-    """A part for each sink of the running agent."""
+    """A piece for each sink of the running agent."""
     troubles: Sequence[str] = ()
     """Faults of collectors."""
     jobs: Sequence[str] = ()
-    """A line for each job of which no device is known."""
+    """Lines about jobs."""
     proc: str = HERE
-    """The place of /proc."""
+    """Where the node's /proc is mounted."""
 
 
 def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes) -> list[Line]:
-    """Return the lines of a screen of `size` (columns, lines)."""
+    """Return the lines of a machine's screen of `size` (columns, lines)."""
     guide = GUIDES["machine"] if machine.now else GUIDES["machine"]._replace(keys=())
     return framed(Look(view, *size), guide, lambda look: _lines(machine, notes, look))
 
 
 def framed(look: Look, guide: Guide, body: Callable[[Look], list[Line]]) -> list[Line]:
-    """Return the lines of a screen: what `body` makes, and the last line; or its help."""
+    """Return the lines of any screen: those that `body` returns and a last line, or the help."""
     view, width, height = look
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], width, height)
@@ -124,7 +124,7 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
 
 
 def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
-    """Add to `lines` a rule, the titles, and those rows of a table among which is the selected one."""
+    """Add a table to `lines`: a rule, the titles, and as many rows as fit, with the selected one among them."""
     view, width, height = look
     items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
     rows = [item.key for item in items]
@@ -145,7 +145,7 @@ def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Seq
 
 
 def filled(lines: Sequence[Line], width: int, height: int) -> list[Line]:
-    """Return exactly as many lines, as wide, as the screen has."""
+    """Return `height` lines of `width` cells, cut or filled."""
     return [fit(line, width) for line in (*lines, *([] for _ in range(height)))][:height]
 
 
@@ -162,7 +162,7 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
 
 
 def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
-    """Return the processes that the filter leaves."""
+    """Return the processes that match the filter."""
     models = {device.key: device.model for device in machine.devices}
     texts = ((label(each.device), models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)
              for each in machine.processes)  # fmt: skip
@@ -170,19 +170,19 @@ def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
 
 
 def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
-    """Return the details of a process, long ones in several lines."""
+    """Return the details of a process; a long text takes several lines."""
     rows = ((f"{name:14}", shown(" ".join(text.split()))) for name, text in details(process, proc).items())
     return [line for head, text in rows for line in _wrapped(head, text, width, "label", max_lines=8)]
 
 
 def _wrapped(head: str, text: str, width: int, role: str, **options: Any) -> list[Line]:
-    """Return a text in lines of `width` behind its head, which has this role."""
+    """Wrap a text to lines of `width` behind its head, which has the role `role`."""
     parts = wrap(text, width - len(head), **options) or [""]
     return [[(head if part is parts[0] else " " * len(head), role), (part, "")] for part in parts]
 
 
 def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Line:
-    """Return the last line: a question, a message, or the keys and what is chosen."""
+    """Return the last line: a question, a message, or the keys and the choices."""
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
     if view.asking:
@@ -206,7 +206,7 @@ def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Line:
 
 
 def help_lines(guide: Guide, width: int) -> list[Line]:
-    """Return tasks with the keys of each, then notes."""
+    """Return the help: tasks with their keys, then notes."""
     lines: list[Line] = []
     for task, rows in guide.tasks:
         lines.append([(task, "title")])

@@ -1,4 +1,4 @@
-"""The one renderer of the screen's tables: columns with figures, bars, graphs, and a text that takes the rest."""
+"""Renders the tables of all screens: columns of texts, figures, bars and graphs."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from chipwatch.show.top.draw import WHOLE, Line, bar, figure, fit, load, padded,
 from chipwatch.show.top.graphs import sparkline
 
 LEAST: Final = 6
-"""Cells of a bar or a graph below which columns yield."""
+"""Fewest cells of a bar or a graph; with less room, columns are dropped."""
 GAP: Final = 2
 
 
 class Column(NamedTuple):
-    """A column of a table, whose cells are made from a row."""
+    """A column of a table; its functions get a row."""
 
     title: str
     width: int
-    """Cells of its text at most."""
+    """Most cells of its text."""
     cell: Callable[[Any], tuple[str, str]]
-    """Returns the text and its role."""
+    """Returns the text of a cell and its role."""
     value: Callable[[Any], float | str | None] | None = None
-    """Returns the value to sort by; without it the text counts."""
+    """Returns the value to sort by; without it, the text is used."""
     columns: int = 0
-    """Columns of the screen from which it is shown."""
+    """Width of the screen from which the column is shown."""
     left: bool = False
     percent: Callable[[Any], float | None] | None = None
-    """Returns the percent of a bar before the text."""
+    """Returns the share (%) for a bar before the text."""
     history: Callable[[Any], Sequence[float | None]] | None = None
-    """Returns the percentages of a graph before the text."""
+    """Returns the values (%) for a graph before the text."""
     optional: bool = False
-    """True if it is left out where no row has a value."""
+    """True to leave the column out if no row has a value."""
     snug: bool = False
-    """True if it is only as wide as the rows need."""
+    """True to make it only as wide as its rows need."""
     rest: bool = False
-    """True if its text takes what is left of the line."""
+    """True if its text takes the rest of the line."""
 
     @property
     def is_drawn(self) -> bool:
-        """Return whether a bar or a graph is before the text."""
+        """Return True if a bar or a graph is before the text."""
         return bool(self.percent or self.history)
 
     def key(self, row: Any) -> tuple[bool, Any]:
-        """Return the place of `row`: figures descend, texts ascend, absent values are last."""
+        """Return a sort key for `row`: figures descend, texts ascend, unknown values come last."""
         value = self.value(row) if self.value else self.cell(row)[0].lower()
         if isinstance(value, str):
             return not value or value == "-", value
@@ -53,19 +53,19 @@ class Column(NamedTuple):
 def figures(
     title: str, width: int, value: Callable[[Any], float | None], form: Callable[[float], str] = WHOLE, **more: Any
 ) -> Column:
-    """Return a column of figures in this form, by which it is sorted, too."""
+    """Return a column of figures, formatted by `form` and sorted by value."""
     return Column(title, width, lambda row: (figure(value(row), form), ""), value, **more)
 
 
 def ordered(rows: Sequence[Any], columns: Sequence[Column], title: str, *, reverse: bool) -> list[Any]:
-    """Return `rows` by the column of this title; as they are if there is none."""
+    """Return `rows` sorted by the column with this title; unsorted if there is none."""
     column = next((column for column in columns if column.title == title), None)
     rows = sorted(rows, key=column.key) if column else [*rows]
     return rows[::-1] if reverse else rows
 
 
 def fitting(columns: Sequence[Column], rows: Sequence[Any], width: int) -> list[Column]:
-    """Return the columns for a screen of `width`."""
+    """Return the columns that a screen of `width` shows, snug ones narrowed to their rows."""
     shown = []
     for column in columns:
         texts = [column.cell(row)[0] for row in rows] if column.optional or column.snug else []
@@ -79,7 +79,7 @@ def fitting(columns: Sequence[Column], rows: Sequence[Any], width: int) -> list[
 
 
 def cells_of(columns: Collection[Column], width: int) -> int:
-    """Return the cells of each bar and graph in a table of `width`."""
+    """Return the number of cells of each bar and graph in a table of `width`."""
     drawn = sum(column.is_drawn for column in columns)
     return (width - sum(column.width + GAP + column.is_drawn for column in columns)) // max(1, drawn)
 
@@ -87,13 +87,15 @@ def cells_of(columns: Collection[Column], width: int) -> int:
 def table(
     columns: Sequence[Column], rows: Sequence[Any], width: int, *, chosen: str, mark: int | None
 ) -> Iterator[Line]:
-    """Yield the titles, of which the `chosen` one is marked, and the rows, of which that at the place `mark` is."""
+    """Yield the line of titles, with the `chosen` one marked, and a line for each row, with number `mark` marked."""
     cells = max(1, cells_of(columns, width))
     titles: Line = []
     for column in columns:
         room = column.width + (cells + 1) * column.is_drawn
         left = column.left or column.is_drawn
-        text = column.title if column.rest else padded(column.title, room + left, left=left)  # one cell of the gap
+        text = (
+            column.title if column.rest else padded(column.title, room + left, left=left)
+        )  # may use a cell of the gap
         titles += [(text, "key" if column.title == chosen else "head"), (" " * (GAP - left), "head")]
     yield titles
     for place, row in enumerate(rows):
@@ -111,12 +113,12 @@ def table(
 
 
 def has(word: str, texts: Iterable[str]) -> bool:
-    """Return whether the word of a filter is in one of the texts of a row, in capitals or not."""
+    """Return True if a filter's word is in one of the texts of a row; upper and lower case are the same."""
     return any(word.lower() in text.lower() for text in texts)
 
 
 def title_at(columns: Sequence[Column], width: int, x: int) -> str:
-    """Return the title of the column at the cell `x` (from 0) of the table; "" beside the table."""
+    """Return the title of the column at the cell `x` (from 0); "" beside the table."""
     end = 0
     for column in columns:
         end += width - end if column.rest else column.width + GAP + (cells_of(columns, width) + 1) * column.is_drawn

@@ -1,4 +1,4 @@
-"""A terminal of Unix: an alternate screen, keys without echo, and everything as it was at the end."""
+"""The terminal: draws on its alternate screen, reads keys without echo, and restores everything at the end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import FrameType
 from typing import Any, Final, Self
 
 MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
-"""Reports of buttons and of the wheel, with SGR's coordinates."""
+"""Code that turns reports of mouse buttons and wheel on (h) or off (l), with SGR coordinates."""
 ENTER: Final = f"\x1b[?1049h\x1b[?25l\x1b[?7l{MOUSE.format('h')}\x1b[2J"
-"""Without line wrap: a terminal may give a character more cells than we count."""
+"""Code to take the screen. Line wrap is off: a terminal may show a character wider than we count."""
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
-"""Around a frame: terminals that know synchronized output show it at once, others ignore the codes."""
+"""Codes around a frame: terminals with synchronized output show it at once, others ignore them."""
 LEAVE: Final = f"{END}{MOUSE.format('l')}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
@@ -32,14 +32,14 @@ SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|\[<[0-9;]*[Mm]|O[A-Za-z])
 CLICK: Final = re.compile(r"\[<0;(\d{1,5});(\d{1,5})M")
 UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
 REST: Final = 0.05
-"""Seconds to wait for the rest of a key's sequence."""
+"""Seconds to wait for the rest of a key's escape sequence."""
 PATIENCE: Final = 1.0
-"""Seconds to wait for a terminal whose output is stopped (Ctrl-S) before it is left as it is."""
+"""Seconds to wait for a terminal whose output is stopped (Ctrl-S) before leaving it unrestored."""
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Ended(Exception):
-    """The terminal is gone, or a signal ended the program."""
+    """The terminal is gone, or a signal ends the program; `number` is the signal's, or 0."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -47,9 +47,9 @@ class Ended(Exception):
 
 def keys(text: str) -> Iterator[str]:
     """
-    Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out.
+    Yield the keys in a terminal's input: characters, and names such as `up`; unknown sequences are left out.
 
-    `click X Y` has the cell (from 0) on which the left button was pressed.
+    `click X Y` is a press of the left mouse button on a cell (from 0).
     """
     for match in SEQUENCE.finditer(text):
         if match[1]:
@@ -62,7 +62,7 @@ def keys(text: str) -> Iterator[str]:
 
 
 def refused(env: Mapping[str, str]) -> str | None:
-    """Return why no screen can be drawn here; None if it can."""
+    """Return why no screen can be drawn on this terminal; None if it can."""
     if not (os.isatty(0) and os.isatty(1)):
         return "standard input and output are not a terminal"
     if env.get("TERM", "") in ("", "dumb", "unknown"):
@@ -71,26 +71,26 @@ def refused(env: Mapping[str, str]) -> str | None:
 
 
 class Terminal:
-    """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
+    """Draws changed lines and waits for keys. A with-block takes the terminal and restores it."""
 
     def __init__(self) -> None:
-        """Send the encoding of standard output; characters that it lacks become question marks."""
+        """Use the encoding of standard output; characters that it lacks become question marks."""
         self._encoding = sys.stdout.encoding or "utf-8"
         self._drawn: list[str] = []
         self._stale = True
-        """True if the terminal may show something else than the last drawing; signal handlers set it."""
+        """True if the terminal may no longer show the last drawing; signal handlers set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
         self._was_blocking = True
         self._cause: BaseException | None = None
         self._is_ending = False
-        """True from the first signal that ends the program, or from the restoration on: no further one raises."""
+        """True after the first signal that ends the program, and during restoration: no further signal raises."""
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
 
     def __enter__(self) -> Self:
-        """Take the terminal, and the signals that end, stop and resize; it may be taken again once it is restored."""
+        """Take the terminal and the signals that end, stop and resize. It can be taken again after it was restored."""
         self._is_ending, self._cause = False, None
         self._before = termios.tcgetattr(0)
         interrupting = () if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else (signal.SIGINT,)
@@ -110,7 +110,7 @@ class Terminal:
         self.restore()
 
     def restore(self) -> None:
-        """Restore the terminal and the handlers; safe to call again, where a signal came just before it."""
+        """Restore the terminal and the signal handlers; it is safe to call it twice."""
         by_signal, self._is_ending = self._is_ending, True  # from here on no signal interrupts
         if self._handlers:
             self._release()
@@ -121,12 +121,12 @@ class Terminal:
             signal.signal(number, handler)
 
     def wake(self) -> None:
-        """End the wait for keys; safe from any thread."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: it will wake
+        """End the wait for keys; any thread may call it."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe will wake it anyway
             os.write(self._wake_write, b"\0")
 
     def wait(self, timeout: float) -> list[str]:
-        """Return the keys that were pressed; wait for one, for `wake`, or for `timeout` seconds. Raise Ended."""
+        """Wait for a key, for `wake`, or for `timeout` seconds; return the pressed keys. Raise Ended."""
         ready, _, _ = select.select([0, self._wake_read], [], [], max(0.0, timeout))
         if self._wake_read in ready:
             os.read(self._wake_read, 4096)
@@ -143,7 +143,7 @@ class Terminal:
         return [*keys(text.decode("utf-8", "ignore"))]
 
     def size(self) -> tuple[int, int]:
-        """Return columns and lines."""
+        """Return the number of columns and lines."""
         try:
             columns, lines = os.get_terminal_size(1)
         except OSError:
@@ -151,8 +151,8 @@ class Terminal:
         return columns or 80, lines or 24
 
     def draw(self, lines: list[str]) -> None:
-        """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
-        if self._cause:  # a plugin was being loaded, and its loader caught the signal
+        """Draw the lines that differ from the last drawing; each must be as wide as the screen. Raise Ended."""
+        if self._cause:  # the loader of a plugin has swallowed the signal's exception
             raise self._cause
         if self._stale or len(lines) != len(self._drawn):
             self._stale, self._drawn = False, [""] * len(lines)
@@ -173,7 +173,7 @@ class Terminal:
     def _take(self) -> None:
         tty.setcbreak(0, termios.TCSADRAIN)
         self._was_blocking, self._stale = os.get_blocking(1), True
-        os.set_blocking(1, True)  # a program before may have left it otherwise, and half a frame could be written
+        os.set_blocking(1, True)  # an earlier program may have changed it, and half a frame could be written
         self._write(ENTER)
 
     def _release(self) -> None:
@@ -190,7 +190,7 @@ class Terminal:
         self.wake()
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
-        """Leave the screen, stop as the shell wants it, and take the screen again when continued."""
+        """Leave the screen, stop (Ctrl-Z), and take the screen again when continued."""
         del frame
         if self._is_ending:
             return
@@ -202,7 +202,7 @@ class Terminal:
         self.wake()
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        """Raise Ended, or KeyboardInterrupt for SIGINT, at the first signal; a second must not stop the restoration."""
+        """Raise Ended, or KeyboardInterrupt for SIGINT. Only the first signal raises: restoration must not stop."""
         del frame
         if not self._is_ending:
             self._is_ending, self._cause = True, KeyboardInterrupt() if number == signal.SIGINT else Ended(number)

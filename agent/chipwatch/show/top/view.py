@@ -1,4 +1,4 @@
-"""The user's choices of what the screen shows, changed by keys and by the mouse."""
+"""The user's choices on the screen; keys and the mouse change them."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any, Final
 from chipwatch.show.top.processes import SIGNALS
 
 STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
-"""Seconds of one dot of the graphs."""
+"""Zoom steps: seconds of one dot in the graphs."""
 FAR: Final = 1_000_000
-"""More rows than a table has."""
+"""More rows than any table has."""
 WHEEL: Final = 3
-"""Rows of a turn of the wheel."""
+"""Rows that one turn of the mouse wheel moves."""
 SWITCHES: Final = {
     "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
 }  # fmt: skip
 ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
 ORDERS: Final = {"q": "quit", "w": "snapshot"}
 Row = tuple[Any, ...]
-"""Identity of a row: the key of a device; pid, start and device of a process."""
+"""Identity of a row: the key of a device; the PID, start and device of a process."""
 
 
 @dataclass
 class Drawn:
-    """The rows, titles and columns of the last drawing, for keys and clicks."""
+    """The content of the last drawing, so that keys and clicks find their row or title."""
 
     rows: list[list[Row]] = field(default_factory=lambda: [[], []])
-    """All rows of the devices, and of the processes."""
+    """All rows of the two tables: devices, processes."""
     lines: dict[int, Row] = field(default_factory=dict)
-    """Line of the screen -> row."""
+    """Line of the screen -> the row on it."""
     titles: dict[int, tuple[int, Callable[[int], str]]] = field(default_factory=dict)
-    """Line of the screen -> number of the table whose titles it has, and the title at a cell."""
+    """Line of the screen with titles -> number of its table, and a function from a cell to the title there."""
     columns: list[Sequence[str]] = field(default_factory=lambda: [(), ()])
-    """Titles of each table."""
+    """Titles of the columns of each table."""
     hidden: int = 0
-    """Rows that have no place on the screen."""
+    """Number of rows that do not fit on the screen."""
 
 
 @dataclass
 class View:
-    """The choices; `press` changes them."""
+    """The user's choices; `press` changes them."""
 
     sorts: list[str] = field(default_factory=lambda: ["", ""])
-    """Title by which the devices, and the processes, are sorted."""
+    """Title of the column by which each table is sorted; "" for none."""
     reverse: bool = False
     filter: str = ""
     typing: bool = False
@@ -56,26 +56,26 @@ class View:
     details: bool = False
     selected: Row | None = None
     firsts: list[int] = field(default_factory=lambda: [0, 0])
-    """First row of each table that is shown."""
+    """Index of the first visible row of each table."""
     page: int = 1
-    """Rows of a page, as of the last drawing."""
+    """Rows that Page Up and Page Down move, from the last drawing."""
     drawn: Drawn = field(default_factory=Drawn)
     zoom: int | None = None
-    """Place in STEPS; None: as much as is known, up to two seconds a dot."""
+    """Index in STEPS; None shows all that is known, up to two seconds per dot."""
     back: float = 0
-    """Seconds from the end of the graphs to now."""
+    """Seconds that the graphs end before now."""
     asking: Row | None = None
-    """The process for which a signal is being chosen."""
+    """The process to which the user is about to send a signal."""
     signal: str = ""
-    """The signal that is to be confirmed."""
+    """The chosen signal, before its confirmation."""
     message: str = ""
-    """Result of the last key."""
+    """Message about the last key."""
     orders: list[str] = field(default_factory=list)
     """Orders to the program: quit, snapshot, send, or a key of a player."""
 
     @property
     def step(self) -> int:
-        """Seconds of one dot of the graphs at most."""
+        """Most seconds of one dot in the graphs."""
         return STEPS[1 if self.zoom is None else self.zoom]
 
     @property
@@ -90,7 +90,7 @@ class View:
         return self.selected if self.selected in self.drawn.rows[1] else None
 
     def press(self, key: str) -> None:
-        """Take a key, named as in `terminal.keys`."""
+        """Act on a key, named as in `terminal.keys`."""
         self.message = ""
         page = self.page
         moves = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -FAR, "end": FAR}
@@ -131,14 +131,14 @@ class View:
             self.orders.append(ORDERS.get(key, key))
 
     def _move(self, rows: int) -> None:
-        """Select another row."""
+        """Move the selection by a number of rows."""
         every = [row for table in self.drawn.rows for row in table]
         if every:
             at = every.index(self.selected) if self.selected in every else -(rows > 0)
             self.selected = every[min(max(at + rows, 0), len(every) - 1)]
 
     def _click(self, x: int, y: int) -> None:
-        """Select a row, show the details of the selected one, or sort by a title."""
+        """Act on a click: select a row, show details of the selected process, or sort by a title."""
         if self.help or self.details:
             self.help = self.details = False
         elif row := self.drawn.lines.get(y):
@@ -151,7 +151,7 @@ class View:
             self.sorts[table] = title
 
     def _act(self, key: str) -> None:
-        """Show the details of the selected process, or ask for a signal."""
+        """Act on the selected process: show its details (Enter), or ask for a signal (k)."""
         if not self.process:
             self.message = "choose a process first: arrows, Tab, or a click"
         elif key == "enter":
@@ -160,7 +160,7 @@ class View:
             self.asking, self.signal = self.process, ""
 
     def _confirm(self, key: str) -> None:
-        """Take the signal, then its confirmation; any other key ends the question."""
+        """Take the key for a signal, then its confirmation; any other key cancels."""
         if not self.signal and key in SIGNALS:
             self.signal = SIGNALS[key]
         elif self.signal and key == "y":
@@ -169,7 +169,7 @@ class View:
             self.asking, self.message = None, "nothing was sent"
 
     def _type(self, key: str) -> None:
-        """Take a key of the filter's text."""
+        """Take a key while the user types the filter."""
         if key in ("enter", "escape"):
             self.typing = False
             self.filter = "" if key == "escape" else self.filter

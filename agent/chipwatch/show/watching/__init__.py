@@ -1,1 +1,1 @@
-"""An agent beside a Python program: `chipwatch.watch`, and the magic `%chipwatch` of IPython."""
+"""Watches a Python program from inside: `chipwatch.watch`, and the magic `%chipwatch` of IPython."""

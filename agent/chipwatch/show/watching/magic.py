@@ -1,4 +1,4 @@
-"""The magic `%chipwatch STATEMENT`, and `%%chipwatch OPTIONS` for a cell, of IPython and Jupyter."""
+"""The magics of IPython and Jupyter: `%chipwatch STATEMENT`, and `%%chipwatch OPTIONS` for a cell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chipwatch.show.watching.view import html
 from chipwatch.show.watching.watch import Watch, watch
 
 RUN: Final = "chipwatch_run"
-"""Variable of the notebook that holds the last watch."""
+"""Name of the notebook's variable with the last watch."""
 PAUSE: Final = 2.0
-"""Seconds between two live views."""
+"""Seconds between two updates of the live view."""
 
 
 def register(shell: Any) -> None:
-    """Add the magic to a shell of IPython."""
+    """Add the magics to a shell of IPython."""
 
     def chipwatch(line: str, cell: str | None = None) -> Any:
         """
@@ -41,7 +41,7 @@ def register(shell: Any) -> None:
 
 
 def _value(shell: Any, code: str) -> Any:
-    """Run code in the user's namespace; return the value of the last expression, for the shell to print."""
+    """Run code in the user's namespace; return the value of its last expression, which the shell prints."""
     __tracebackhide__ = True
     name, last = shell.compile.cache(code), None
     tree = shell.transform_ast(shell.compile.ast_parse(shell.transform_cell(code), name))
@@ -53,13 +53,13 @@ def _value(shell: Any, code: str) -> Any:
 
 @contextmanager
 def _shown(run: Watch, *, is_notebook: bool, live: bool) -> Iterator[None]:
-    """Show a started watch, in a notebook also while it runs, on a daemon thread; end it."""
+    """Show a started watch and end it after the block; in a notebook, a daemon thread updates the view."""
     tools, ended = import_module("IPython.display"), Event()
     handle: Any = tools.display(run, display_id=True) if is_notebook else None
 
     def renew() -> None:
         while not ended.wait(PAUSE):
-            handle.update(tools.HTML(html(run.summary(), [])))  # a file of 1 kB; the graphs need all readings
+            handle.update(tools.HTML(html(run.summary(), [])))  # 1 kB to read; graphs would need all readings
 
     thread = Thread(target=renew, name="chipwatch", daemon=True)
     if is_notebook and live:

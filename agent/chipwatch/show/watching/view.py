@@ -1,4 +1,4 @@
-"""Draws what a watch has read as HTML for a notebook."""
+"""Draws the readings of a watch as HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SHOWN: Final = (
     *FIGURES["utilization"], *FIGURES["memory"], "process.cpu.utilization", "process.memory.utilization",
     "cpu.utilization", "memory.utilization",
 )  # fmt: skip
-"""Metrics that have a graph, each in percent."""
+"""Metrics with a graph, all in percent."""
 MOST: Final = 32
-"""Graphs of a view."""
+"""Most graphs of a view."""
 DOTS: Final = 120
-"""Dots of a graph; each is the mean of as many readings as it stands for."""
+"""Most dots of a graph; each is a mean of several readings."""
 WIDTH, HEIGHT = 240, 24
 
 
 def html(summary: str, columns: Sequence[RecordedSeries]) -> str:
-    """Return a small graph of each utilization, and the summary."""
+    """Return a small graph of each metric in SHOWN, and the summary."""
     shown = [column for name in SHOWN for column in columns if column.metric.name == name and column.values]
     rows = "".join(map(_row, shown[:MOST]))
     return f'<table class="chipwatch">{rows}</table><pre>{escape(summary)}</pre>'

@@ -1,4 +1,4 @@
-"""Runs an agent in a child process, which records this process and its machine until the end of a with-block."""
+"""Watches this Python process: a child process runs the agent and records until the end of a with-block."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ PROGRAM: Final = (
     "sys.path += [place for place in sys.argv.pop(1).split(os.pathsep) if place not in sys.path]; "
     "from chipwatch.__main__ import main; main()"
 )
-"""Runs the command line, with plugins of this process's path; SIGTERM ends it, also where a training ignores that."""
+"""Program of the child: the command line, with the import path of this process. SIGTERM ends it in any case."""
 START: Final = 30.0
-"""Seconds to wait for the agent's start, which a wrong option ends; a slow file system may take longer."""
+"""Seconds to wait until the agent runs or reports a wrong option; on a slow file system the start goes on later."""
 STOP: Final = 10.0
-"""Seconds to wait for its end, which takes 8 at most."""
+"""Seconds to wait for the agent's end, which takes at most 8."""
 LOOK: Final = 0.005
-"""Seconds between two looks for its start."""
+"""Seconds between two checks for the agent's start."""
 MOST_DRAWN: Final = 4_000_000
-"""Readings of which graphs are drawn, three hours of eight GPUs at 1 s: some seconds, and 100 MB."""
+"""Most readings to draw graphs of: three hours of eight GPUs at 1 s, which take some seconds and 100 MB."""
 TABLES: Final = ("pandas", "polars")
 Names = str | Sequence[str]
 
 
 class Watch:
     """
-    An agent that records this process and the machine; `watch` makes it, and a with-block starts and ends it.
+    An agent in a child process that records this process and its machine; a with-block starts and ends it.
 
-    Nothing of it runs in this process. A copy in another process, forked or pickled, can read, and ends nothing.
+    `watch` creates it. A forked or pickled copy in another process can read the recording, but not end the agent.
     """
 
     def __init__(self, words: Sequence[str], record: Path | None, why_not: str = "") -> None:
-        """Run `agent` with the options `words`; `why_not`: why this process is not watched, or ""."""
+        """`words`: options of the agent; `record`: its recording; `why_not`: why this process is not watched, or ""."""
         self._words, self._record, self._why_not = words, record, why_not
         self._folder: Path | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._is_over = False
         self._trouble = ""
-        """The end of the agent, if that was early or not well."""
+        """Sentence about the agent's end if it ended early or with an error; otherwise ""."""
 
     def start(self) -> Self:
-        """Start the agent; raise RuntimeError, with the agent's last message, where it cannot start."""
+        """Start the agent; raise RuntimeError with the agent's last message if it cannot start."""
         if self._folder:
             raise RuntimeError("chipwatch: it was started before; call chipwatch.watch again")
         if self._why_not:
@@ -90,7 +90,7 @@ class Watch:
         return self
 
     def stop(self) -> None:
-        """End the agent after its last reading and delivery; log a warning if it ended early, or not well."""
+        """End the agent after a last reading and delivery; log a warning if it ended early or with an error."""
         child = self._child
         if child is None or self._is_over or os.getpid() != self._pid:
             return
@@ -102,7 +102,7 @@ class Watch:
             log.warning("chipwatch: %s; what it read before is kept", self._trouble)
 
     def __enter__(self) -> Self:
-        """Start the agent; raise RuntimeError where it cannot start."""
+        """Start the agent; raise RuntimeError if it cannot start."""
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> None:
@@ -110,16 +110,16 @@ class Watch:
         self.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy in another process."""
+        """Return the state to pickle, without the child process: a copy must not end it."""
         return {**vars(self), "_child": None}
 
     @property
     def path(self) -> Path:
-        """The recording: `record`, else a temporary file, which is removed with this object."""
+        """The recording: `record`, or a temporary file that is removed together with this object."""
         return self._record or (self._folder or Path()) / "run.chipwatch"
 
     def summary(self) -> str:
-        """Return what was used so far, in the words of the summary of `chipwatch -- COMMAND`."""
+        """Return the summary so far, as `chipwatch run -- COMMAND` prints it at its end."""
         if not self._folder:
             return f"chipwatch: nothing is watched: {self._why_not or 'it was not started'}"
         text = _text(self._folder / "summary") or "chipwatch: no reading so far"
@@ -128,7 +128,7 @@ class Watch:
     __repr__ = summary
 
     def columns(self, most: int = 30_000_000) -> list[RecordedSeries]:
-        """Return the readings so far by series, none where nothing is watched; raise NotARecording."""
+        """Return the readings so far, by series; none if nothing is watched. Raise NotARecording."""
         from chipwatch.history.columns import load, runs_of
 
         runs = runs_of([self.path] if self._folder else [])
@@ -136,9 +136,9 @@ class Watch:
 
     def frame(self, library: str = "") -> Any:
         """
-        Return the readings as a data frame of pandas, else of polars; raise ModuleNotFoundError without both.
+        Return the readings as a data frame of pandas, or of polars; raise ModuleNotFoundError without both.
 
-        Columns: `time` (UTC), `name`, `unit`, `value`, and one for each dimension; a row a reading, a series at a time.
+        One row for each reading, ordered by series. Columns: `time` (UTC), `name`, `unit`, `value`, every dimension.
         """
         names = (library,) if library else TABLES
         if (name := next(filter(find_spec, names), "")) not in TABLES:
@@ -161,9 +161,9 @@ class Watch:
 
     def report(self, path: str | Path, *, price: float | None = None, grid: str | None = None) -> None:
         """
-        Write the page of `chipwatch report` about the readings so far; none if nothing is watched. Raise CommandError.
+        Write the page of `chipwatch report` about the readings so far, unless nothing is watched. Raise CommandError.
 
-        `price` and `grid` are the options of the command line with these names.
+        `price` and `grid` are the options of that command.
         """
         from chipwatch.show.report.page.build import write
 
@@ -179,7 +179,7 @@ class Watch:
         return html(self.summary(), columns)
 
     def _wait_for(self, summary: Path, child: subprocess.Popen[bytes]) -> None:
-        """Wait for the start; raise RuntimeError if the agent ends instead."""
+        """Wait until the agent has started; raise RuntimeError if it ends instead."""
         deadline = time.monotonic() + START
         while not summary.exists() and time.monotonic() < deadline:
             if (code := child.poll()) is not None:
@@ -187,7 +187,7 @@ class Watch:
             time.sleep(LOOK)
 
     def _end_of_agent(self, code: int) -> str:
-        """Return how the agent ended, with its last message."""
+        """Return a sentence with the agent's exit code and its last message."""
         assert self._folder
         lines = _text(self._folder / "log").splitlines()
         return f"the agent ended with {code}" + (f": {lines[-1].removeprefix('chipwatch: ')}" if lines else "")
@@ -196,12 +196,12 @@ class Watch:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
-    except OSError:  # it is not there yet, or somebody cleaned the folder of temporary files
+    except OSError:  # it does not exist yet, or the folder of temporary files was cleaned
         return ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the agent; kill it after STOP seconds, and at once if this process is interrupted."""
+    """End the agent; kill it after STOP seconds, or at once if this process is interrupted."""
     child.terminate()
     try:
         with suppress(subprocess.TimeoutExpired):
@@ -235,12 +235,12 @@ def watch(
     options: Sequence[str] = (),
 ) -> Watch:
     """
-    Return an agent for a with-block, which reads this process and the machine each `interval` seconds.
+    Return an agent for a with-block; it reads this process and the machine every `interval` seconds.
 
-    `collectors`, `sinks`, `dims`, `common_dims`, `level` and `config` are the options of the command line with these
-    names, `options` any others. `record` keeps the recording. `pid`: watch this process instead; under torchrun it is
-    the launcher, which has all ranks of the machine. Only the first rank of a machine is watched, and no worker that
-    multiprocessing started, unless `everywhere` is true.
+    `collectors`, `sinks`, `dims`, `common_dims`, `level` and `config` are options of the command line; `options` has
+    any others. `record` names a file to keep the recording. `pid` is the process to watch: by default this one, or
+    under torchrun the launcher, which has all ranks of the machine as children. Without `everywhere`, only the first
+    rank of a machine is watched, and no worker of multiprocessing.
     """
     why_not, workers = "", sys.modules.get("multiprocessing")
     if not everywhere and not is_first_rank(os.environ):

@@ -1,1 +1,1 @@
-"""The page of `chipwatch report`: one HTML file about recordings, which asks the network for nothing."""
+"""The page of `chipwatch report`: one HTML file about recordings, which needs no network."""

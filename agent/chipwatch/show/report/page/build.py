@@ -1,4 +1,4 @@
-"""Builds the page: its words and tables as HTML that needs no script, its charts as data for the script."""
+"""Builds the page: text and tables as plain HTML, charts as data for its script."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_FILES: Final = 64
 
 
 def write(files: Sequence[Path], output: Path, price: float | None, grid: str | None) -> str:
-    """Write the page about the runs of recordings into a file, and return a line about it; raise CommandError."""
+    """Write the page about recordings to a file; return a line about it. Raise CommandError."""
     grams, source = emissions(grid) if grid is not None else (None, "")
     runs = runs_of(files)
     if (many := sum(map(len, runs))) > MOST_FILES:
@@ -44,7 +44,7 @@ def write(files: Sequence[Path], output: Path, price: float | None, grid: str | 
 
 
 def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
-    """Return the page about recordings that are loaded."""
+    """Return the HTML of the page about recordings."""
     runs = [ReportedRun(recorded, name) for recorded, name in zip(recordings, _names(recordings), strict=True)]
     buckets, is_clock = axis(runs)
     starts, ends = zip(*((run.recorded.started, run.recorded.ended) for run in runs), strict=True)
@@ -89,7 +89,7 @@ def _hash(text: str) -> str:
 
 
 def _names(recordings: Sequence[Recorded]) -> list[str]:
-    """Return a name for each recording: its machine; its file and number where that names several."""
+    """Return a unique name for each recording: its machine, otherwise its file, otherwise its number and file."""
     files = [recorded.path.name for recorded in recordings]
     dims = [dict(recorded.columns[0].dims) | recorded.host for recorded in recordings]
     hosts = [

@@ -1,4 +1,4 @@
-"""The charts of the page as data: curves in buckets of one time axis, by metric."""
+"""The charts of the page as data for its script: one chart for each metric, curves in buckets of one time axis."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, ReportedRun
 
 STEPS: Final = 2000
-"""Steps of a chart's range to which its values are rounded; a chart is 200 pixels high."""
+"""Steps into which a chart's range is divided to round its values; a chart is 200 pixels high."""
 EVEN, SMALLEST = 1e-9, 1e-100
-"""Range of a chart, of its largest value, below which its values count as even; and the smallest value."""
+"""Smallest range of a chart, as a share of its largest value, for which values differ; smallest size of a value."""
 DRAWN: Final = 3000
-"""Series that the page draws; of the others it has the statistics."""
+"""Most series that the page draws; others have only statistics."""
 LISTED: Final = 20_000
-"""Series whose statistics the page has."""
+"""Most series with statistics on the page."""
 DIMENSIONS: Final = 32
-"""Dimensions of a series that the page has."""
+"""Most dimensions of a series on the page."""
 POINTS: Final = 400_000
-"""Buckets of all series, so that an hour of eight GPUs is a page of 1 MB."""
+"""Most buckets of all series together; an hour of eight GPUs gives a page of 1 MB."""
 MOST_BUCKETS, LEAST_BUCKETS = 1000, 100
 GAP: Final = 3
-"""Times the usual distance of readings from which nothing is drawn between two."""
+"""Factor: no line joins two readings that are this many usual intervals apart."""
 
 
 class TimeBuckets:
-    """A time axis of `count` buckets of `step` ns from `start` on."""
+    """A time axis: `count` buckets of `step` ns, from `start` (ns since the epoch)."""
 
     def __init__(self, start: int, step: int, count: int) -> None:
         self.start, self.step, self.count = start, step, count
@@ -41,9 +41,9 @@ class TimeBuckets:
 
     def _filled(self, times: array[int], *, is_rate: bool) -> list[tuple[int, int, int]]:
         """
-        Return number, first reading and end of each bucket that has readings; series of one tick share the times.
+        Return (bucket, first reading, end of readings) for each bucket that is not empty.
 
-        A reading stands until the next one, a rate since the one before, unless that is a gap.
+        A reading also fills the empty buckets up to the next one; a rate those since the one before. Gaps stay empty.
         """
         key = (times.tobytes(), is_rate)
         if (cuts := self._cuts.get(key)) is None:
@@ -60,10 +60,10 @@ class TimeBuckets:
 
     def encoded(self, curve: Curve, unit: float) -> dict[str, list[int]]:
         """
-        Return the means of a curve in steps of `unit`, each less the one before; the page has the opposite.
+        Return a curve as the page's script decodes it: integers, which are multiples of `unit`.
 
-        `runs`: pairs of the number of a bucket and how many are filled from there on. `low` and `high`: distances of
-        the minimum and the maximum from the mean, left out where all are zero.
+        `mean`: the first mean, then differences to the mean before. `runs`: pairs of a bucket and the number of filled
+        buckets from there on. `low`, `high`: distances of the minimum and maximum from the mean; left out if all are 0.
         """
         cuts, runs = self._filled(curve.times, is_rate=bool(curve.increases)), list[int]()
         for number, _, _ in cuts:
@@ -80,7 +80,7 @@ class TimeBuckets:
 
 
 def axis(runs: Sequence[ReportedRun]) -> tuple[list[TimeBuckets], bool]:
-    """Return the buckets of each run, and whether all have one clock: otherwise each begins at 0."""
+    """Return the time axis of each run, and True if all share one; otherwise each axis begins at 0."""
     starts, ends = [run.recorded.started for run in runs], [run.recorded.ended for run in runs]
     longest = max(end - start for start, end in zip(starts, ends, strict=True))
     is_clock = min(ends) - max(starts) >= longest // 2
@@ -92,7 +92,7 @@ def axis(runs: Sequence[ReportedRun]) -> tuple[list[TimeBuckets], bool]:
 
 
 def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Iterator[dict[str, Any]]:
-    """Yield the charts as the page's script takes them, a chart a metric, the overview first."""
+    """Yield a chart for each metric as the page's script reads it; the metrics of the overview come first."""
     overview = {name: n for n, name in enumerate(CHOICES["overview"])}
     drawn = listed = 0
     for name in sorted({name for run in runs for name in run.metrics}, key=lambda name: (overview.get(name, 99), name)):

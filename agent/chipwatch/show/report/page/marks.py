@@ -1,4 +1,4 @@
-"""Events of a recording: counters of trouble that rose, devices that were lost, and probable checkpoints."""
+"""Events of a recording: increases of error counters, lost devices, and probable checkpoints."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from chipwatch.show.report.accelerators import LITTLE_TO_DO
 from chipwatch.show.report.page.usage import CHOICES, ReportedRun
 
 POWER: Final = "power"
-"""Reason for which the clocks of any busy GPU are reduced now and then."""
+"""Reason of throttling that any busy GPU has now and then."""
 PAUSE: Final = 30 * 10**9
-"""Time (ns) without a rise after which the next one is another event."""
+"""Time (ns) without an increase after which the next increase is a new event."""
 MOST: Final = 1000
-"""Events of a recording that the page shows."""
+"""Most events of a recording on the page."""
 LONGEST: Final = 100
 WRITES, STOPS = 4.0, 0.5
-"""A probable checkpoint: writes of so many times their median while the utilization is below this part of its mean."""
+"""Signs of a checkpoint: writes of this many times their median, at a utilization below this share of its mean."""
 AT_WORK: Final = 0.3
-"""Share of the time in which an accelerator is busy, from which a pause of it says something."""
+"""Busy share of a recording that an accelerator must exceed to count for checkpoints."""
 
 
 class Mark(NamedTuple):
-    """Something that happened, from `at` to `until` (ns since the epoch)."""
+    """An event of a recording, from `at` to `until` (ns since the epoch)."""
 
     at: int
     until: int
     kind: str
-    """bad, odd, info or quiet."""
+    """Severity: bad, odd, info or quiet."""
     text: str
 
 
 def marks(run: ReportedRun) -> list[Mark]:
-    """Return the events of a recording by time: its own, and the rises of counters of trouble."""
+    """Return the events of a recording in the order of time: recorded ones, and those that readings show."""
     own = (
         Mark(event.at, event.at, "odd" if event.cause == WHY else "bad", one_line(event.text or event.cause, LONGEST))
         for event in run.recorded.events
@@ -65,7 +65,7 @@ def _losses(run: ReportedRun) -> Iterator[Mark]:
 
 
 def _marks(kind: str, text: str, moments: Iterable[tuple[int, str]]) -> Iterator[Mark]:
-    """Yield a mark for each group of moments without a longer pause, with the GPUs that they are of."""
+    """Yield an event for each group of moments without a pause of PAUSE; it names the GPUs."""
     groups: list[list[tuple[int, str]]] = []
     for moment in sorted(moments):
         if groups and moment[0] - groups[-1][-1][0] <= PAUSE:
@@ -79,7 +79,7 @@ def _marks(kind: str, text: str, moments: Iterable[tuple[int, str]]) -> Iterator
 
 
 def _checkpoints(run: ReportedRun) -> Iterator[Mark]:
-    """Yield the times in which the disks were written while the accelerators that worked stood still."""
+    """Yield the times in which disks were written while the accelerators stood still."""
     load: defaultdict[int, list[float]] = defaultdict(list)
     for device in run.devices:
         if device.busy > AT_WORK * device.seconds:

@@ -1,4 +1,4 @@
-"""The headline of the page and its tables, as HTML that needs no script."""
+"""The headline and the tables of the page, as plain HTML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from chipwatch.show.report.page.marks import Mark
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage, figure
 
 ROWS: Final = 500
-"""Rows of a table."""
+"""Most rows of a table."""
 LOSSES: Final = 3
-"""Causes that the headline has."""
+"""Most losses below the headline."""
 JOB: Final = ("job", "namespace", "user")
-"""Dimensions that name a job."""
+"""Dimensions that identify a job."""
 DOLLARS: Final = "${:,.2f}".format
 FORMS: Final[Mapping[str, Callable[[float], str]]] = {
     "%": "{:.0f} %".format, "W": "{:.0f} W".format, "Cel": "{:.0f} °C".format, "1": "{:g}".format,
@@ -30,7 +30,7 @@ Cell = str | None
 
 
 def words(usage: ReportedUsage) -> str:
-    """Return the headline: how long, how much of the accelerators' time was busy, and its cost."""
+    """Return the headline: the machines, the busy share of their accelerators' time, and the cost."""
     names, lengths = [run.name for run in usage.runs], sorted(run.seconds for run in usage.runs)
     where = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
     same = lengths[-1] - lengths[0] < 0.01 * lengths[-1]
@@ -48,7 +48,7 @@ def words(usage: ReportedUsage) -> str:
 
 
 def tiles(usage: ReportedUsage) -> Iterator[str]:
-    """Yield the figures of the headline."""
+    """Yield the figures below the headline: idle time, cost, energy, CO2."""
     terms, price = usage.terms, usage.terms.dollars_per_hour
     idle = usage.seconds - usage.busy
     shown: list[tuple[str, Cell, str]] = []
@@ -70,7 +70,7 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
 
 
 def losses(usage: ReportedUsage) -> Iterator[str]:
-    """Yield the largest losses with their causes."""
+    """Yield the largest losses of time, each with its cause, cost and meaning."""
     has_price = usage.dollars is not None and usage.terms.dollars_per_hour is not None
     for seconds, cause, worst in usage.losses()[:LOSSES]:
         if (share := seconds / usage.seconds) >= 0.001:
@@ -127,7 +127,7 @@ def _of_device(device: RecordedDevice) -> dict[str, Cell]:
 
 
 def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
-    """Yield a row a job; the share of a state is that of the time of the job's accelerators in the recording."""
+    """Yield a row for each job; a state has its share of the job's accelerator time in the recording."""
     jobs: dict[tuple[str, ...], defaultdict[str, list[Curve]]] = {}
     for name in [name for name in run.metrics if name.startswith("job.")]:
         for curve in run.metrics[name]:
@@ -153,7 +153,7 @@ def _totals(curves: Iterable[Curve], key: str) -> Mapping[str, float]:
 
 
 def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:
-    """Return the columns that page.toml has for this kind of row, where they were recorded."""
+    """Return title -> cell for the columns that page.toml has for this kind of row; None if it was not recorded."""
     cells: dict[str, Cell] = {}
     for title, (name, statistic, form) in CHOICES["columns"][kind].items():
         value = figure(curves, name, statistic)
@@ -167,7 +167,7 @@ def _of_mark(mark: Mark) -> dict[str, Cell]:
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
-    """Return a table without the columns that no row fills; "" without rows."""
+    """Return a table without its empty columns; "" without rows."""
     columns = [name for name in {name: 0 for row in rows for name in row} if any(row.get(name) for row in rows)]
     head = "".join(f"<th>{escape(name)}" for name in columns)
     cells = ("".join(f"<td>{escape(row.get(name) or '')}" for name in columns) for row in rows[:ROWS])
@@ -178,7 +178,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
 
 
 def moment(at: int) -> str:
-    """Return a time (ns since the epoch) for people, in UTC."""
+    """Format a time (ns since the epoch) in UTC."""
     return datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -191,6 +191,6 @@ def _percent(share: float) -> str:
 
 
 def _times(times: Mapping[str, float], most: int) -> Cell:
-    """Return the longest times of at least a second with their names."""
+    """Return the `most` longest times of a second or more, with their names."""
     longest = sorted(times.items(), key=lambda item: -item[1])[:most]
     return ", ".join(f"{_plain(name)} {duration(seconds, 2)}" for name, seconds in longest if seconds >= 1)

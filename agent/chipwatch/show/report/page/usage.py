@@ -1,4 +1,4 @@
-"""Recordings for the page: their curves, and the time, energy and cost of their accelerators."""
+"""Recordings as the page needs them: curves, and the time, energy and cost of their accelerators."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from chipwatch.show.report.accelerators import LITTLE_TO_DO
 from chipwatch.show.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
 
 FROM_ZERO: Final = ("{error}", "{event}", "{kill}")
-"""Units of counters that have no reading before their first event."""
+"""Units of counters that a collector yields only from the first event on."""
 
 
 class CurveStatistics(NamedTuple):
-    """Statistics over the readings of a line; of a counter over its rates, with its increase as the total."""
+    """Statistics of a curve: of a gauge's readings, or of a counter's rates with its increase as `total`."""
 
     readings: int
     mean: float
@@ -38,7 +38,7 @@ class CurveStatistics(NamedTuple):
 
 
 class Curve:
-    """A series of a recording: the readings of a gauge, or the rate (a second) of a counter in each interval."""
+    """A series of a recording: the readings of a gauge, or the rates (per second) of a counter."""
 
     def __init__(self, series: RecordedSeries, recorded: Recorded) -> None:
         self.metric: Metric = series.metric
@@ -50,7 +50,7 @@ class Curve:
             self._take_rates(dict(series.starts), recorded)
 
     def _take_rates(self, starts: dict[int, int], recorded: Recorded) -> None:
-        """Replace readings by rates; a counter counts from zero after each of its `starts`, and after a fall."""
+        """Replace readings by rates. A counter starts at zero after each of its `starts`, and after a decrease."""
         times, values, step = self.times, self.values, round(1e9 * (recorded.interval or 1))
         rises = [*map(sub, values[1:], values)]
         for place in starts:
@@ -68,7 +68,7 @@ class Curve:
 
     @cached_property
     def stats(self) -> CurveStatistics | None:
-        """Statistics at full precision, the percentile interpolated linearly; None without a reading."""
+        """Statistics at full precision, with a linearly interpolated percentile; None without a reading."""
         if not (ordered := sorted(self.values)):
             return None
         total, rank = math.fsum(ordered), 0.95 * (len(ordered) - 1)
@@ -82,13 +82,13 @@ class Curve:
 CHOICES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
 WAITING: Final = "waiting"
 LARGEST: Final = 1e100
-"""A series with a larger number is left out: its sums would not be finite."""
+"""Largest number of a series that is read: sums of larger ones would not be finite."""
 LONGEST: Final = 60
-"""Characters of a name."""
+"""Most characters of a name."""
 
 
 def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "mean") -> float | None:
-    """Return a figure or metric: mean, sum or largest of its series; None if it was not recorded."""
+    """Return the mean, total or maximum of a figure or metric over its series; None if it was not recorded."""
     for metric in FIGURES.get(name, (name,)):
         if read := [getattr(curve.stats, statistic) for curve in curves.get(metric, ()) if curve.stats]:
             return fmean(read) if statistic == "mean" else math.fsum(read) if statistic == "total" else max(read)
@@ -96,7 +96,7 @@ def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "m
 
 
 class Loss(NamedTuple):
-    """Seconds of accelerators that were lost by one cause, and the device that lost most by it, "" for all alike."""
+    """Accelerator seconds lost by one cause, and the device that lost most; "" if all lost alike."""
 
     seconds: float
     cause: str
@@ -109,21 +109,21 @@ class RecordedDevice:
     def __init__(self, key: Key) -> None:
         self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {label(key)}", LONGEST), ""
         self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
-        """By metric."""
+        """Metric -> its curves."""
         self.idle: defaultdict[str, float] = defaultdict(float)
-        """Seconds without a kernel, by cause."""
+        """Cause -> seconds without a kernel."""
         self.waiting = 0.0
-        """Seconds with kernels that only waited."""
+        """Seconds in which kernels only waited."""
         self.throttled: defaultdict[str, float] = defaultdict(float)
-        """Seconds by reason; reasons may overlap."""
+        """Reason -> seconds of throttling; reasons may overlap."""
         self.busy = self.seconds = 0.0
-        """Seconds with a kernel, and all that are accounted for."""
+        """Seconds with a kernel; seconds of which the use is known."""
         self.joules: float | None = None
         self.basis = ""
-        """Note on its energy: by power, where its counter stands still."""
+        """Note behind the energy: " by power" if its counter stands still."""
 
     def account(self, seconds: float) -> None:
-        """Sum up a recording of so many seconds."""
+        """Compute the sums from the curves of a recording of `seconds`."""
         sums = [(curve, curve.stats.total) for curves in self.curves.values() for curve in curves if curve.stats]
         for curve, total in sums:
             name, cause = curve.metric.name, curve.dims.get("cause") or curve.dims.get("kind", "")
@@ -148,7 +148,7 @@ class RecordedDevice:
 
 
 class ReportedRun:
-    """A recording, with a name that no other one of the page has."""
+    """A recording with a unique name, its curves by metric, and its devices."""
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded, self.name = recorded, name
@@ -172,7 +172,7 @@ class ReportedRun:
 
 
 class ReportTerms(NamedTuple):
-    """Price of an hour of an accelerator, CO2 of its power, and the source of that."""
+    """Price per hour of an accelerator, CO2 per kWh, and the source of the latter."""
 
     dollars_per_hour: float | None = None
     grams_per_kwh: float | None = None
@@ -180,7 +180,7 @@ class ReportTerms(NamedTuple):
 
 
 def emissions(word: str) -> tuple[float, str]:
-    """Return grams of CO2 a kWh, and their source, for a number, a country or a cloud's region; raise ConfigError."""
+    """Return grams of CO2 per kWh and their source, for a number, a country or a region; raise ConfigError."""
     if word.replace(".", "", 1).isdecimal():
         return float(word), "as given"
     table = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(encoding="utf-8"))
@@ -192,7 +192,7 @@ def emissions(word: str) -> tuple[float, str]:
 
 
 class ReportedUsage:
-    """The sums over recordings."""
+    """Sums over all devices of several recordings."""
 
     def __init__(self, runs: Sequence[ReportedRun], terms: ReportTerms) -> None:
         self.runs, self.terms = runs, terms
@@ -205,15 +205,15 @@ class ReportedUsage:
         self.grams = None if self.joules is None or grams is None else self.joules / 3.6e6 * grams
         charged = [cost for run in runs if (cost := figure(run.metrics, "job.cost", "total")) is not None]
         self.dollars = math.fsum(charged) if charged else None
-        """By the price of the page; without one, what the jobs were charged."""
+        """Cost at the price of `terms`; without a price, the amount charged to jobs."""
         if terms.dollars_per_hour is not None:
-            whole = {(run, device.key[:1]): run.seconds for run, device in self.devices}  # the parts of one count once
+            whole = {(run, device.key[:1]): run.seconds for run, device in self.devices}  # partitions count once
             self.dollars = terms.dollars_per_hour * math.fsum(whole.values()) / 3600 if whole else None
         kinds = {FAMILIES[device.key[0][0]] for _, device in self.devices}
         self.noun = kinds.pop() if len(kinds) == 1 else "accelerator"
 
     def losses(self) -> list[Loss]:
-        """Return the losses of time, the largest first."""
+        """Return the losses of accelerator time, the largest first."""
         by_cause: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for run, device in self.devices:
             for cause, seconds in (*device.idle.items(), *([(WAITING, device.waiting)] if device.waiting else ())):
