@@ -2,7 +2,7 @@
 A strict Cloud Monitoring on loopback: takes what the service takes, refuses what it refuses, in its words.
 
 Where the service's documents are silent it is strict. Faults are scripted: see `answer_next`, `fail_points`, `weather`. By
-hand, or in a process that can be killed (`Child`):
+hand:
 
     python -m tests.doubles.monitoring --port 8126 --seconds 600
 """
@@ -16,15 +16,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import grpc
-from google.cloud.monitoring_v3 import MetricServiceClient, types
-from google.cloud.monitoring_v3.services.metric_service.transports import MetricServiceGrpcTransport
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
-from grpc_status import rpc_status
 from tests.doubles.monitoring.answers import (
     AWAY,
     BROKEN,
@@ -39,9 +35,8 @@ from tests.doubles.monitoring.answers import (
     Answer,
     code_of,
 )
-from tests.doubles.monitoring.child import Child
 from tests.doubles.monitoring.rules import Key, Point
-from tests.doubles.monitoring.store import SUMMARY, WRITE, Store
+from tests.doubles.monitoring.store import WRITE, Store
 from tests.doubles.monitoring.words import Fault
 
 __all__ = [
@@ -56,13 +51,10 @@ __all__ = [
     "SCOPES",
     "UNKNOWN_CALLER",
     "Answer",
-    "Child",
     "Key",
     "MonitoringDouble",
     "Point",
     "Request",
-    "client_of",
-    "summary_of",
 ]
 
 SERVICE = "google.monitoring.v3.MetricService"
@@ -72,7 +64,6 @@ class Request(NamedTuple):
     """A request and its end: `code` is a status, `stored` the number of points taken."""
 
     at: float
-    method: str
     project: str
     series: tuple[Any, ...]
     metadata: dict[str, str]
@@ -83,22 +74,19 @@ class Request(NamedTuple):
 
 
 class _Call(NamedTuple):
-    method: str
     request: Any
     wire_bytes: int
     context: Any
 
 
 class MonitoringDouble(Store):
-    """The server; a context manager. All attributes, the store's too, may be read and set at any moment."""
+    """The server, which takes writes alone; a context manager. All attributes may be read and set at any moment."""
 
-    def __init__(
-        self, *, port: int = 0, listen: bool = True, min_gap: float = 10.0, journal: Path | None = None
-    ) -> None:
+    def __init__(self, *, port: int = 0, listen: bool = True) -> None:
         """Take a port of 127.0.0.1, and listen: else connections are refused until `start` is called."""
-        super().__init__(journal, min_gap)
+        super().__init__()
         self.requests: deque[Request] = deque(maxlen=1_000)
-        """The last requests: CreateTimeSeries and the few calls that read."""
+        """The last requests."""
         self.answered: Counter[str] = Counter()
         """Number of writes by status."""
         self.weather: Callable[[], Answer | None] = lambda: None
@@ -121,20 +109,11 @@ class MonitoringDouble(Store):
         """Listen; after `stop`, on the same port, with all that was stored."""
         if self._server:
             return
-        calls = {
-            "CreateTimeSeries": self._create,
-            "ListTimeSeries": self._reader("ListTimeSeries", self.list_series),
-            "ListMetricDescriptors": self._reader("ListMetricDescriptors", self.list_metrics),
-            "GetMonitoredResourceDescriptor": self._reader("GetMonitoredResourceDescriptor", self.describe_resource),
-        }
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(call, None, lambda reply: reply.SerializeToString())
-            for name, call in calls.items()
-        }
+        create = grpc.unary_unary_rpc_method_handler(self._create, None, lambda reply: reply.SerializeToString())
         self._ending.clear()
         self._pool = ThreadPoolExecutor(8, "monitoring-double")
         server = grpc.server(self._pool, options=(("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"CreateTimeSeries": create}),))
         server.add_insecure_port(self.target)
         server.start()
         self._server = server
@@ -175,7 +154,7 @@ class MonitoringDouble(Store):
     def writes(self) -> list[Request]:
         """Return the requests that wrote, or tried to."""
         with self.lock:
-            return [request for request in self.requests if request.method == "CreateTimeSeries"]
+            return [*self.requests]
 
     # -- what clients call ------------------------------------------------------------------------------------------
 
@@ -183,10 +162,10 @@ class MonitoringDouble(Store):
         with self.lock:
             answer = self._script.popleft() if self._script else self.weather()
         try:
-            call = _Call("CreateTimeSeries", WRITE.FromString(raw), len(raw), context)
+            call = _Call(WRITE.FromString(raw), len(raw), context)
         except DecodeError:  # our words
             text = "Request contains an invalid argument: not a message, or a string in it is not UTF-8."
-            call = _Call("CreateTimeSeries", WRITE(), len(raw), context)
+            call = _Call(WRITE(), len(raw), context)
             return self._end(call, Answer(grpc.StatusCode.INVALID_ARGUMENT, text))
         if answer and not answer.stored:
             if not self._pause(context, answer.delay):
@@ -199,9 +178,12 @@ class MonitoringDouble(Store):
 
     def _end(self, call: _Call, answer: Answer, stored: int = 0, delay: float = 0.0) -> Message:
         assert answer.code
+        metadata = {name: value for name, value in call.context.invocation_metadata() if isinstance(value, str)}
+        project, series = call.request.name.partition("/")[2], tuple(call.request.time_series)
+        end = (call.wire_bytes, answer.code, answer.message, stored)
         with self.lock:
             self.answered[answer.code.name] += 1
-            self._note(call, answer, stored)
+            self.requests.append(Request(time.monotonic(), project, series, metadata, *end))
         self._pause(call.context, delay)
         if answer.code is not grpc.StatusCode.OK:
             call.context.abort_with_status(answer.status())
@@ -213,38 +195,3 @@ class MonitoringDouble(Store):
         while context.is_active() and (left := until - time.monotonic()) > 0 and not self._ending.is_set():
             self._ending.wait(min(left, 0.02))
         return bool(context.is_active()) and not self._ending.is_set()
-
-    def _note(self, call: _Call, answer: Answer, stored: int = 0) -> None:
-        metadata = {name: value for name, value in call.context.invocation_metadata() if isinstance(value, str)}
-        project = call.request.name.partition("/")[2].partition("/")[0]
-        series = tuple(getattr(call.request, "time_series", ()))
-        assert answer.code
-        end = (call.wire_bytes, answer.code, answer.message, stored)
-        with self.lock:
-            self.requests.append(Request(time.monotonic(), call.method, project, series, metadata, *end))
-
-    def _reader(self, method: str, answer: Callable[[Any], Message]) -> Callable[..., Message]:
-        kind = getattr(types, f"{method}Request").pb()
-
-        def read(raw: bytes, context: grpc.ServicerContext) -> Message:
-            request = kind.FromString(raw)
-            self._note(_Call(method, request, len(raw), context), Answer(grpc.StatusCode.OK))
-            return answer(request)
-
-        return read
-
-
-def client_of(target: str) -> MetricServiceClient:
-    """Return Google's own client for a double, quick to reconnect; end it with `client.transport.close()`."""
-    quick = [(f"grpc.{which}_reconnect_backoff_ms", 50) for which in ("initial", "min", "max")]
-    return MetricServiceClient(transport=MetricServiceGrpcTransport(channel=grpc.insecure_channel(target, quick)))
-
-
-def summary_of(error: Any) -> Any:
-    """Return the CreateTimeSeriesSummary in an error of Google's client or of grpc; None where there is none."""
-    status = rpc_status.from_call(error if isinstance(error, grpc.Call) else error.errors[0])
-    for detail in status.details if status else ():
-        summary = SUMMARY()
-        if detail.Unpack(summary):
-            return summary
-    return None

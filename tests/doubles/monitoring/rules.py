@@ -191,8 +191,8 @@ def _faults_of_time(place: str, series: Any, kind: int, now: int) -> Iterator[Fa
         yield Fault(f"{where}: Data points cannot be written more than 5m in the future.")
 
 
-def faults_of_metric(place: str, series: Any, stored: MetricDescriptor, *, edits: bool) -> Iterator[Fault]:
-    """Yield where a series contradicts what its metric is; changed units and descriptions unless `edits`."""
+def faults_of_metric(place: str, series: Any, stored: MetricDescriptor) -> Iterator[Fault]:
+    """Yield where a series contradicts what its metric is, in kind, type, unit or description."""
     name, kind = series.metric.type, kind_of(series, stored)
     if kind != stored.metric_kind:
         was, told = MetricDescriptor.MetricKind.Name(stored.metric_kind), MetricDescriptor.MetricKind.Name(kind)
@@ -206,7 +206,7 @@ def faults_of_metric(place: str, series: Any, stored: MetricDescriptor, *, edits
             else f"conflicts with the existing value type ({was})."
         )
         yield Fault(f"Value type for metric {name} {clash}")
-    for field in () if edits else ("unit", "description"):  # ours
+    for field in ("unit", "description"):  # ours
         was, told = getattr(stored, field), getattr(series, field)
         if was and told and was != told:
             where = f'Field {place}.{field} had an invalid value of "{told}"'

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import struct
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
-from google.api import metric_pb2, monitored_resource_pb2
+from google.api import metric_pb2
 from google.cloud.monitoring_v3 import types
-from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
 from tests.doubles.monitoring import rules
 from tests.doubles.monitoring.answers import CODES, Answer
@@ -27,10 +24,10 @@ OK = Answer(grpc.StatusCode.OK)
 
 
 class Store:
-    """Series and metrics, and the rules for more; with a journal they outlive the process."""
+    """Series and metrics, and the rules for more."""
 
-    def __init__(self, journal: Path | None = None, min_gap: float = 10.0) -> None:
-        """Remember what an earlier store with this journal took."""
+    def __init__(self) -> None:
+        """Hold nothing."""
         self.series: dict[Key, deque[Point]] = {}
         """Stored points by series, in order; the last 10,000 points of each."""
         self.descriptors: dict[tuple[str, str], metric_pb2.MetricDescriptor] = {}
@@ -39,32 +36,15 @@ class Store:
         """Number of points that were stored, and refused with each code: FAILED_PRECONDITION and so on."""
         self.clock: Callable[[], float] = time.time
         """The server's time (s since the epoch)."""
-        self.min_gap = min_gap
+        self.min_gap = 10.0
         """Least distance of the ends of a series' points (s)."""
         self.wording = "new"
         """Form of partial refusals: new, old, bare; see `words.tell`."""
-        self.most_words = 3_000
-        """Where such a message is cut."""
-        self.edits = False
-        """True if a changed unit or description is ignored, False if it is refused."""
         self.most_series = 200_000
         """Limit of series of a monitored resource."""
-        self.most_metrics = 10_000
-        """Limit of metrics."""
         self.lock = threading.RLock()
         self._failing: list[tuple[str, Fault]] = []
-        self._file = journal
         self._at_home: Counter[tuple[Any, ...]] = Counter()
-        if journal:
-            self._remember(journal)
-
-    def forget(self) -> None:
-        """Lose all that was stored, and the journal."""
-        with self.lock:
-            for memory in (self.series, self.descriptors, self._at_home):
-                memory.clear()
-            if self._file:
-                self._file.unlink(missing_ok=True)
 
     def points(self, ending: str = "", **labels: str) -> list[Point]:
         """Return the points of the series whose type ends so and that have these labels, of metric or resource."""
@@ -102,10 +82,6 @@ class Store:
                 seen.add(key)
             good = [each for index, each in enumerate(series) if index not in faults]
             self.count["stored"] += len(good)
-            if good and self._file:
-                body = WRITE(name=request.name, time_series=good).SerializeToString()
-                with self._file.open("ab") as file:
-                    file.write(struct.pack(">I", len(body)) + body)
         return self._answer(series, faults), len(good)
 
     def fail_next(self, ending: str, fault: Fault, n: int) -> None:
@@ -121,7 +97,7 @@ class Store:
             why = "Duplicate TimeSeries encountered. Only one point can be written per TimeSeries per request."
             return Fault(f"Field {place} had an invalid value: {why}")
         if metric:
-            for fault in rules.faults_of_metric(place, series, metric, edits=self.edits):
+            for fault in rules.faults_of_metric(place, series, metric):
                 return fault
         return self._fault_of_quota(key, series, metric) or self._fault_of_series(key, series, metric)
 
@@ -129,8 +105,6 @@ class Store:
         known = {label.key for label in metric.labels} if metric else set()
         if len(known | {*series.metric.labels}) > 30:
             return Fault(f"The new labels would cause the metric {key.type} to have over 30 labels.")
-        if not metric and len(self.descriptors) >= self.most_metrics:
-            return Fault("Your metric descriptor quota has been exhausted.", code_pb2.RESOURCE_EXHAUSTED)
         if key not in self.series and self._at_home[_home(key)] >= self.most_series:
             text = f"Monitored resource has too many time series ({key.type.partition('.')[0]} metrics)."
             return Fault(text, code_pb2.RESOURCE_EXHAUSTED, late=True)
@@ -176,48 +150,7 @@ class Store:
         whole = CODES[min(codes) if len(codes) == 1 else code_pb2.INVALID_ARGUMENT]
         if whole is grpc.StatusCode.FAILED_PRECONDITION:
             whole = grpc.StatusCode.INVALID_ARGUMENT
-        return Answer(whole, tell(series, faults, self.wording, self.most_words), (summary,))
-
-    def _remember(self, journal: Path) -> None:
-        """Store again what the journal holds; the torn end of a killed process' last write does not count."""
-        data = journal.read_bytes() if journal.exists() else b""
-        at = 0
-        while len(data) >= at + 4 and len(data) >= (end := at + 4 + struct.unpack_from(">I", data, at)[0]):
-            request = WRITE.FromString(data[at + 4 : end])
-            for each in request.time_series:
-                self._store(rules.key_of(request.name.partition("/")[2], each), each)
-            at = end
-        if at < len(data):
-            journal.write_bytes(data[:at])
-
-    # -- reading ----------------------------------------------------------------------------------------------------
-
-    def list_series(self, asked: Any) -> Message:
-        """Answer with all that a filter by metric.type leaves, on one page, each series' points newest first."""
-        reply = types.ListTimeSeriesResponse.pb()()
-        low, high = rules.nanoseconds(asked.interval.start_time), rules.nanoseconds(asked.interval.end_time)
-        with self.lock:
-            for key, points in self.series.items():
-                within = [point for point in reversed(points) if low <= point.end <= (high or point.end)]
-                if within and f"projects/{key.project}" == asked.name and _passes(asked.filter, key.type):
-                    _add_series(reply, key, self.descriptors[key[:2]], within)
-        return reply
-
-    def list_metrics(self, asked: Any) -> Message:
-        """Answer with all that a filter by metric.type leaves, on one page."""
-        with self.lock:
-            fitting = [
-                metric
-                for (project, name), metric in self.descriptors.items()
-                if f"projects/{project}" == asked.name and _passes(asked.filter, name)
-            ]
-            return types.ListMetricDescriptorsResponse.pb()(metric_descriptors=fitting)
-
-    def describe_resource(self, asked: Any) -> Message:
-        """Answer with the labels of a monitored resource; with none where it cannot be written to."""
-        kind = asked.name.rpartition("/")[2]
-        labels = [{"key": name} for name in ("project_id", *rules.LABELS.get(kind, ()))]
-        return monitored_resource_pb2.MonitoredResourceDescriptor(name=asked.name, type=kind, labels=labels)
+        return Answer(whole, tell(series, faults, self.wording), (summary,))
 
 
 def _fault_of_request(request: Any) -> str:
@@ -239,25 +172,3 @@ def _fault_of_request(request: Any) -> str:
 
 def _home(key: Key) -> tuple[Any, ...]:
     return key.project, key.resource, key.resource_labels
-
-
-def _passes(wanted: str, name: str) -> bool:
-    exact = re.search(r'metric\.type\s*=\s*"([^"]*)"', wanted)
-    start = re.search(r'metric\.type\s*=\s*starts_with\("([^"]*)"\)', wanted)
-    return name == exact[1] if exact else name.startswith(start[1] if start else "")
-
-
-def _add_series(reply: Any, key: Key, metric: metric_pb2.MetricDescriptor, points: list[Point]) -> None:
-    series = reply.time_series.add(metric_kind=metric.metric_kind, value_type=metric.value_type, unit=metric.unit)
-    series.metric.type, series.resource.type = key.type, key.resource
-    series.metric.labels.update(key.labels)
-    series.resource.labels.update({"project_id": key.project, **dict(key.resource_labels)})
-    field = next(name for name, number in rules.TYPES.items() if number == metric.value_type)
-    for start, end, value in points:
-        point = series.points.add()
-        point.interval.start_time.FromNanoseconds(start)
-        point.interval.end_time.FromNanoseconds(end)
-        if isinstance(value, Message):
-            getattr(point.value, field).CopyFrom(value)
-        else:
-            setattr(point.value, field, value)

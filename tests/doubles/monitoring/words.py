@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from google.rpc import code_pb2
 
+MOST_WORDS = 3_000
 PACIFIC = timezone(timedelta(hours=-8))
 """The service tells times as its engineers' watches do."""
 
@@ -19,12 +20,12 @@ class Fault(NamedTuple):
     late: bool = False
 
 
-def tell(series: list[Any], faults: dict[int, Fault], wording: str, most: int) -> str:
+def tell(series: list[Any], faults: dict[int, Fault], wording: str) -> str:
     """
     Return the message of a partial refusal; `faults` are by index.
 
     `new`: as in 2025, indices first; `old`: as before 2024, indices last; `bare`: without any. The order is not a promise,
-    and the end is cut where the text would take more than `most` bytes as a header: it travels in two of 8 KiB in all.
+    and the end is cut where the text would take more than 3,000 bytes as a header: it travels in two of 8 KiB in all.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for index, fault in sorted(faults.items()):
@@ -43,7 +44,7 @@ def tell(series: list[Any], faults: dict[int, Fault], wording: str, most: int) -
             lines.append(f"{where} failed with: {fault.text}")
         else:
             lines.append(fault.text if fault.text.startswith("Field timeSeries[") else f"{listed}: {fault.text}")
-    return _cut(f"One or more TimeSeries could not be written: {'; '.join(lines)}", most)
+    return _cut(f"One or more TimeSeries could not be written: {'; '.join(lines)}")
 
 
 def indices(numbers: list[int]) -> str:
@@ -85,8 +86,8 @@ def _local(at: int) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-def _cut(text: str, most: int) -> str:
-    left = most
+def _cut(text: str) -> str:
+    left = MOST_WORDS
     for position, character in enumerate(text):
         left -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
         if left < 0:
