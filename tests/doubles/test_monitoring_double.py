@@ -107,7 +107,9 @@ def test_good_points_of_a_request_are_stored_and_a_refusal_is_worded_as_the_serv
     )
     assert double.count == {"stored": 6, "FAILED_PRECONDITION": 4}
     double.wording = "old"
-    assert write(series("c"), series("a", labels={"gpu": "0"}))[1].endswith("than the most recent point.: timeSeries[1]")
+    assert write(series("c"), series("a", labels={"gpu": "0"}))[1].endswith(
+        "than the most recent point.: timeSeries[1]"
+    )
     double.wording = "bare"
     assert "[" not in write(series("d"), series("a", labels={"gpu": "0"}), series("d-e"))[1]
 

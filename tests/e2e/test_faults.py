@@ -6,8 +6,10 @@ import json
 import re
 import signal
 import sys
+import time
 
 import pytest
+from tests.conftest import LONG, Agent, Plugins
 
 from chipwatch.engine.spool.queue import Spool
 
@@ -183,65 +185,66 @@ def ends_in_time(running):
     assert ticks(running) > before  # the last moment counts, too
 
 
-def test_a_collector_that_raises_each_time_is_counted_and_told_once(start, until):
-    running = start("raising")
-    until(lambda: (count(running, "collector.failed", "raising") or 0) >= 8)
-    assert ticks(running) >= 8
-    assert count(running, "collector.ok", "raising") == 0
-    assert count(running, "collector.ok", "memory") == 1
-    assert running.errors().count("Traceback") == 1
-    assert "collector raising: failed: reading 1 failed" in running.errors()
-    ends_in_time(running)
+@pytest.fixture(scope="module")
+def troubled(agent_command, tmp_path_factory):
+    """A run of many collectors in trouble and three that are well, after it has ended; each was read eight times."""
+    folder, plugins = tmp_path_factory.mktemp("troubled"), Plugins(tmp_path_factory.mktemp("plugins"))
+    plugins.add("fault_stubs", COLLECTORS, collectors=list(STUBS.items()))
+    chosen = "raising,hanging,opening,lying,closing,exiting,malformed,memory,cpu,disk"
+    words = ("--interval", "0.1", "--level", "detailed", "--format", "json", "--collector", chosen)
+    running = Agent(agent_command, folder).start(*words, env={"PYTHONPATH": plugins.folder})
+    wanted = [("failed", "raising"), ("failed", "exiting"), ("skipped", "hanging"), ("skipped", "opening"),
+              ("not_finite", "lying")]  # fmt: skip
+    try:
+        deadline = time.monotonic() + LONG
+        while not all((count(running, f"collector.{name}", of) or 0) >= 8 for name, of in wanted):
+            assert time.monotonic() < deadline, wanted
+            time.sleep(0.05)
+        ends_in_time(running)
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait(LONG)
+    return running
+
+
+def test_collectors_in_trouble_cost_the_others_nothing(troubled):
+    assert all(ticks(troubled, name) >= 8 for name in ("memory.used", "disk.used", "stub.value"))
+    assert ticks(troubled, "cpu.utilization") >= 3
+    assert [count(troubled, "collector.ok", well) for well in ("memory", "cpu", "disk", "malformed", "closing")] == [
+        1
+    ] * 5
+
+
+def test_a_collector_that_raises_each_time_is_counted_and_told_once(troubled):
+    assert count(troubled, "collector.ok", "raising") == 0
+    assert troubled.errors().count("collector raising: failed: reading 1 failed") == 1
+    assert troubled.errors().count("Traceback") == 2  # its own, and that of the one that wants to end the process
 
 
 @pytest.mark.parametrize("stub", ["hanging", "opening"])
-def test_a_collector_that_hangs_for_ever_is_passed_over_and_counted(start, until, stub):
-    running = start(stub)
-    until(lambda: (count(running, "collector.skipped", stub) or 0) >= 8)
-    assert ticks(running) >= 8
-    assert count(running, "collector.ok", stub) == 0
-    assert count(running, "collector.ok", "memory") == 1
-    assert running.errors().count(f"collector {stub}: the last reading has not returned") == 1
-    ends_in_time(running)
+def test_a_collector_that_hangs_for_ever_is_passed_over_and_counted(troubled, stub):
+    assert count(troubled, "collector.ok", stub) == 0
+    assert troubled.errors().count(f"collector {stub}: the last reading has not returned") == 1
 
 
-def test_invalid_numbers_are_left_out_and_counted(start, until):
-    running = start("lying")
-    until(lambda: (count(running, "collector.not_finite", "lying") or 0) >= 8)
-    assert not [p for p in running.points() if p["name"] == "stub.value"]
-    assert "NaN" not in running.out.read_text()
-    ends_in_time(running)
+def test_invalid_numbers_are_left_out_and_counted(troubled):
+    """Those that are there are of the collectors that are malformed or do not close."""
+    assert "NaN" not in troubled.out.read_text()
+    assert "Infinity" not in troubled.out.read_text()
 
 
-def test_a_collector_that_does_not_close_keeps_nobody_from_ending(start, until):
-    running = start("closing")
-    until(lambda: ticks(running, "stub.value") >= 3)
-    ends_in_time(running)
+def test_a_collector_that_wants_to_end_the_process_ends_only_itself(troubled):
+    assert count(troubled, "collector.ok", "exiting") == 0
+    assert count(troubled, "collector.skipped", "exiting") is None  # a counter has points from the first event on
 
 
-def test_a_collector_that_wants_to_end_the_process_ends_only_itself(start, until):
-    running = start("exiting")
-    until(lambda: ticks(running) >= 8)
-    assert running.process.poll() is None
-    until(lambda: (count(running, "collector.failed", "exiting") or 0) >= 8)  # at each reading, not only at the first
-    assert count(running, "collector.ok", "exiting") == 0
-    assert (
-        count(running, "collector.skipped", "exiting") is None
-    )  # a counter of events has points from the first one on
-    ends_in_time(running)
-
-
-def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(start, until):
-    running = start("malformed")
-    until(lambda: (count(running, "collector.malformed", "at", "part") or 0) >= 8)
-    found = {(p["value"], *p["dims"].values()) for p in running.points() if p["name"] == "stub.value"}
+def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(troubled):
+    found = {(p["value"], *p["dims"].values()) for p in troubled.points() if p["name"] == "stub.value"}
     assert found == {(1.0,), (3.0, "c")}
-    assert count(running, "collector.malformed", "dims", "part") >= 16
-    assert count(running, "collector.malformed", "start_time", "part") >= 8
-    assert count(running, "collector.ok", "malformed") == 1
-    assert ticks(running) >= 8
-    assert running.errors().count("collector malformed: malformed points are left out: stub.value: ") == 3
-    ends_in_time(running)
+    at, dims, start = (count(troubled, "collector.malformed", part, "part") for part in ("at", "dims", "start_time"))
+    assert at == start == dims / 2 >= 8
+    assert troubled.errors().count("collector malformed: malformed points are left out: stub.value: ") == 3
 
 
 def test_malformed_points_do_not_reach_the_spool(start, until, plugins_folder, agent, tmp_path):
@@ -307,12 +310,6 @@ def test_whatever_a_plugin_does_to_the_agent_the_command_is_waited_for_and_gets_
     assert code == 7
     assert running.errors().splitlines()[-1] == f"chipwatch: 1 error logged in {log}"
     assert " ended with 7 after " in running.errors()
-
-
-def test_all_of_them_at_once_cost_nobody_else_anything(start, until):
-    running = start("raising", "hanging", "opening", "lying", others=("memory", "cpu", "disk"))
-    until(lambda: ticks(running) >= 10 and ticks(running, "cpu.utilization") >= 3 and ticks(running, "disk.used") >= 10)
-    ends_in_time(running)
 
 
 def test_statvfs_that_never_returns_costs_its_own_path_and_is_counted(start, until, plugins_folder, tmp_path):
