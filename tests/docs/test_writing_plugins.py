@@ -24,6 +24,7 @@ PAGES = {
     "chipwatch_memory_share": "docs/writing-a-processor.md",
 }
 """Module -> the page that shows it."""
+SHARE = "memory.per_busy_cpu"
 
 
 def shown(page, language):
@@ -105,8 +106,56 @@ def test_the_processor_derives_from_what_two_collectors_read(run):
             load.kill()
     assert (done.returncode, done.stderr) == (0, "")
     points = {point["name"]: point["value"] for point in map(json.loads, done.stdout.splitlines())}
-    share = points["memory.per_busy_cpu"] * points["cpu.utilization"] / 100
+    share = points[SHARE] * points["cpu.utilization"] / 100
     assert share == pytest.approx(points["memory.used"], rel=0.2)
+
+
+@pytest.fixture
+def within(here, installed, monkeypatch):
+    """Run the command in this process, which sees the plugins."""
+    monkeypatch.syspath_prepend(installed)
+    return here
+
+
+def test_the_processor_is_listed_checked_and_in_the_sample_configuration(within):
+    (row,) = [row for row in json.loads(within("list", "--format", "json").stdout) if row["name"] == SHARE]
+    assert (row["collector"], row["unit"], row["level"]) == ("memory-share", "By", "basic")
+    assert re.search(r"^processor +memory-share +ok +[01] series$", within("check").stdout, re.MULTILINE)
+    sample = within("config").stdout
+    assert "\n# [processors.memory-share]\n#   CPUs of this machine.\n# cpus = 1\n" in sample
+    assert tomllib.loads(sample) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[processors.memory-share]\ncpu = 2", "processors.memory-share.cpu: no such option; did you mean cpus?"),
+        ('processor = ["memory-shar"]', "processor: no such processor 'memory-shar'; did you mean memory-share?"),
+        ('no_processor = ["memory-shar"]', "no_processor: no such processor 'memory-shar'; did you mean memory-share?"),
+    ],
+)
+def test_a_wrong_word_about_the_processor_is_refused_by_path(within, tmp_path, text, line):
+    file = tmp_path / "agent.toml"
+    file.write_text(f"{text}\n")
+    done = within("--once", "--config", file)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {file}: {line}\n")
+
+
+def test_the_status_of_a_running_agent_shows_the_processor_but_where_the_configuration_leaves_it_out(
+    agent, installed, until, tmp_path
+):
+    words = ("--collector", "cpu,memory", "--sink", "otlp", "--endpoint-url", "http://127.0.0.1:9", "--interval", "0.1")
+    for name, more in (("with", ()), ("without", ("--no-processor", "memory-share"))):
+        agent.start(*words, *more, "--spool", tmp_path / name, env={"PYTHONPATH": installed})
+
+    def processors(name):
+        done = agent.run("status", "--json", "--spool", tmp_path / name)
+        return done.returncode == 0 and json.loads(done.stdout)["processors"]
+
+    until(lambda: (found := processors("with")) and found["memory-share"]["state"] == "ok")
+    assert "memory-share" not in until(lambda: processors("without"))
+    line = re.search("^memory-share +ok, .*$", agent.run("status", "--spool", tmp_path / "with").stdout, re.MULTILINE)
+    assert re.fullmatch(r"memory-share +ok, (0 points|1 point), \d+\.\d ms", line[0])
 
 
 def test_a_check_says_where_a_sink_sends_that_does_not_describe_itself(run):

@@ -105,94 +105,75 @@ def installed(tmp_path_factory):
 
 
 @pytest.fixture
-def run(agent, installed):
-    return lambda *words, **options: agent.run(*words, env={"PYTHONPATH": installed}, **options)
+def within(here, installed, monkeypatch):
+    """Run the command in this process, which sees the plugin."""
+    monkeypatch.syspath_prepend(installed)
+    return here
 
 
-def points(done):
-    assert (done.returncode, done.stderr) == (0, "")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "agent.toml"
+        path.write_text(text)
+        return path
+
+    return write
 
 
-def test_it_is_not_there_before_it_is_installed(agent):
-    done = agent.run("--collector", "acme", "--once")
+def test_it_is_not_there_before_it_is_installed(here):
+    done = here("--collector", "acme", "--once")
     assert done.returncode == 2
     assert done.stderr.startswith("chipwatch: --collector acme: no such collector; ")
 
 
-def test_its_metrics_are_listed(run):
-    rows = [row for row in json.loads(run("list", "--format", "json").stdout) if row["collector"] == "acme"]
+def test_its_metrics_are_listed(within):
+    rows = [row for row in json.loads(within("list", "--format", "json").stdout) if row["collector"] == "acme"]
     assert [(row["name"], row["unit"], row["level"], row["dimensions"]) for row in rows] == [
         ("acme.temperature", "Cel", "basic", "chip"),
         ("acme.alarms", "{alarm}", "detailed", ""),
     ]
 
 
-def test_its_options_are_in_the_sample_configuration(run):
-    sample = run("config").stdout
+def test_its_options_are_in_the_sample_configuration(within):
+    sample = within("config").stdout
     assert "\n# [collectors.acme]\n#   How many chips there are.\n# chips = 1\n" in sample
     assert '\n# [sinks.acme-file]\n#   Where to write.\n# path = "acme.txt"\n' in sample
     assert tomllib.loads(sample) == {}
 
 
-def test_it_is_checked_with_the_rest(run):
-    done = run("check", "--sink", "acme-file")
+def test_it_is_checked_with_the_rest_and_says_what_it_lacks(within, file):
+    done = within("check", "--sink", "acme-file")
     assert re.search(r"^collector +acme +ok +1 series: 1 chips of Acme$", done.stdout, re.MULTILINE)
     assert re.search(r"^sink +acme-file +ok +the file acme.txt$", done.stdout, re.MULTILINE)
+    done = within("check", "-v", "--config", file("[collectors.acme]\nchips = 0\n"))
+    assert done.returncode == 0
+    assert re.search(r"^collector +acme +absent +no chip of Acme in slot 1 to 8$", done.stdout, re.MULTILINE)
+    assert re.search(r"^collector +memory +ok ", done.stdout, re.MULTILINE)
 
 
-def test_it_runs_beside_the_rest_without_being_asked_for(run):
-    done = run("--once", "--interval", "0.1")
-    names = {p["name"] for p in points(done)}
+def test_it_runs_beside_the_rest_without_being_asked_for(agent, installed):
+    done = agent.run("--once", env={"PYTHONPATH": installed})
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {json.loads(line)["name"] for line in done.stdout.splitlines()}
     assert {"acme.temperature", "memory.used"} <= names
     assert "acme.alarms" not in names
 
 
-def test_it_runs_with_its_own_options_from_a_file(run, tmp_path):
-    file = tmp_path / "agent.toml"
-    file.write_text('collector = ["acme"]\nlevel = "detailed"\n[collectors.acme]\nchips = 2\noffset = 0.5\n')
-    found = {
-        (p["name"], *p["dims"].values()): p["value"]
-        for p in points(run("--once", "--interval", "0.1", "--config", file))
-    }
-    assert found["acme.temperature", "0"] == 40.5
-    assert found["acme.temperature", "1"] == 41.5
-    assert ("acme.alarms",) not in found  # none has happened
-
-
-def test_its_options_come_from_the_environment_as_well(agent, installed):
-    env = {"PYTHONPATH": installed, "CHIPWATCH_COLLECTORS__ACME__CHIPS": "3"}
-    assert len(points(agent.run("--once", "--interval", "0.1", "--collector", "acme", env=env))) == 3
-
-
-def test_its_sink_is_written_to(run, tmp_path):
-    file = tmp_path / "agent.toml"
-    file.write_text(f'collector = ["acme"]\n[sinks.acme-file]\npath = "{tmp_path}/out.txt"\n')
-    done = run("--once", "--interval", "0.1", "--config", file, "--dim", "team=ml")
+def test_it_runs_with_its_options_from_a_file_and_the_environment_and_its_sinks_are_written_to(
+    agent, installed, file, tmp_path
+):
+    sinks = "".join(f'[sinks.{n}]\ntype = "acme-file"\npath = "{tmp_path}/{n}.txt"\n' for n in ("one", "two"))
+    config = file(f'collector = ["acme"]\n[collectors.acme]\noffset = 0.5\n{sinks}')
+    env = {"PYTHONPATH": installed, "CHIPWATCH_COLLECTORS__ACME__CHIPS": "2"}
+    done = agent.run("--once", "--config", config, "--dim", "team=ml", env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (tmp_path / "out.txt").read_text() == "acme.temperature 40.0 {'chip': '0', 'team': 'ml'}\n"
-
-
-def test_its_sink_may_be_there_several_times(run, tmp_path):
-    file = tmp_path / "agent.toml"
-    tables = "".join(f'[sinks.{n}]\ntype = "acme-file"\npath = "{tmp_path}/{n}.txt"\n' for n in ("one", "two"))
-    file.write_text(f'collector = ["acme"]\n{tables}')
-    done = run("--once", "--interval", "0.1", "--config", file)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (
-        (tmp_path / "one.txt").read_text()
-        == (tmp_path / "two.txt").read_text()
-        == "acme.temperature 40.0 {'chip': '0'}\n"
-    )
-
-
-def test_where_it_finds_nothing_it_says_so_and_the_rest_goes_on(run, tmp_path):
-    file = tmp_path / "agent.toml"
-    file.write_text("[collectors.acme]\nchips = 0\n")
-    done = run("check", "-v", "--config", file)
-    assert done.returncode == 0
-    assert re.search(r"^collector +acme +absent +no chip of Acme in slot 1 to 8$", done.stdout, re.MULTILINE)
-    assert re.search(r"^collector +memory +ok ", done.stdout, re.MULTILINE)
+    one, two = ((tmp_path / name).read_text().splitlines() for name in ("one.txt", "two.txt"))
+    assert one == two
+    assert [line for line in one if line.startswith("acme.")] == [
+        "acme.temperature 40.5 {'chip': '0', 'team': 'ml'}",
+        "acme.temperature 41.5 {'chip': '1', 'team': 'ml'}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +185,7 @@ def test_where_it_finds_nothing_it_says_so_and_the_rest_goes_on(run, tmp_path):
         ("[sinks.acme-file]\npaht = 1", "sinks.acme-file.paht: no such option; did you mean path?"),
     ],
 )
-def test_a_wrong_option_of_it_is_refused_by_path(run, tmp_path, text, line):
-    file = tmp_path / "agent.toml"
-    file.write_text(text + "\n")
-    done = run("--once", "--config", file)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {file}: {line}\n")
+def test_a_wrong_option_of_it_is_refused_by_path(within, file, text, line):
+    path = file(f"{text}\n")
+    done = within("--once", "--config", path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {path}: {line}\n")

@@ -33,8 +33,10 @@ def site(project, tmp_path_factory):
 
 
 @pytest.fixture
-def run(agent, site):
-    return lambda *words: agent.run(*words, env={"PYTHONPATH": site})
+def run(here, site, monkeypatch):
+    """Run the command in this process, which sees the plugin."""
+    monkeypatch.syspath_prepend(site)
+    return here
 
 
 def test_the_plan_knows_its_price_and_its_quota(run):
