@@ -8,14 +8,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore import exceptions as failures
-
 from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.errors import Refused
 from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import partitions
-from chipwatch_sinks.common.aws_session import Login, Session, Signer
+from chipwatch_sinks.common.aws_signer import AwsAccess, Login, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,36 +38,26 @@ MAX_SKEW: Final = 60.0
 
 
 class CloudwatchClient:
-    """Sends requests signed by botocore over an HTTP client of our own, which limits time and bytes."""
+    """Sends signed requests over an HTTP client of our own, which limits time and bytes."""
 
     def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:
         """Take the wall clock (ns since the epoch), and a function to call with the service's time (ns)."""
         self._config, self._clock, self._on_time = config, clock, on_time
         login = Login(config.region, config.endpoint_url, config.profile, config.role_arn, config.external_id)
-        self._signer = Signer("monitoring", login, config.timeout)
+        self._signer = Signer(login)
         self._http: HttpClient | None = None
         self._compress = True
         self._skew_logged = False
-        self.endpoint = ""
-        """The service's address, once it is known."""
-
-    @property
-    def region(self) -> str:
-        """The region, once it is known."""
-        return self._signer.region
+        self.endpoint = self.region = ""
+        """The service's address, and the region, once they are known."""
 
     def connect(self) -> None:
         """Find region, credentials and address; raise Refused or Retryable."""
-        session = self._signer.open()
-        try:
-            self.endpoint = endpoint_of(self._config, session, self.region)
-            authority = session.get_config_variable("ca_bundle")
-            self._compress = not session.get_config_variable("disable_request_compression")
-        except failures.BotoCoreError as problem:
-            raise Refused(str(problem)) from problem
-        tls = ClientTls(ca_file=authority, ca_option="AWS_CA_BUNDLE")
-        timeout = self._config.timeout
-        self._http = HttpClient(f"{self.endpoint}/", timeout=timeout, max_bytes=MAX_ANSWER, tls=tls)
+        access = self._signer.open()
+        self.region, self._compress = access.region, not access.uncompressed
+        self.endpoint = endpoint_of(self._config, access)
+        tls = ClientTls(ca_file=access.ca_bundle, ca_option="AWS_CA_BUNDLE")
+        self._http = HttpClient(f"{self.endpoint}/", timeout=self._config.timeout, max_bytes=MAX_ANSWER, tls=tls)
 
     def put(self, body: bytes, count: int) -> dict[int, str]:
         """
@@ -115,15 +103,14 @@ class CloudwatchClient:
             )
 
 
-def endpoint_of(config: CloudwatchSink.Config, session: Session, region: str) -> str:
+def endpoint_of(config: CloudwatchSink.Config, access: AwsAccess) -> str:
     """Return the address to send to; raise Refused if the region has no such endpoint."""
-    if given := config.endpoint_url or session.endpoint("cloudwatch"):
+    if given := config.endpoint_url or access.endpoint:
         if not re.match(r"https?://[^/]", given):
             raise Refused(f"endpoint_url: expected an address such as https://HOST, got {given!r}")
         return given.rstrip("/")
-    fips = config.use_fips or bool(session.get_config_variable("use_fips_endpoint"))
-    dual = config.use_dualstack or bool(session.get_config_variable("use_dualstack_endpoint"))
-    partition = _partition(region)
+    fips, dual = config.use_fips or access.use_fips, config.use_dualstack or access.use_dualstack
+    region, partition = access.region, _partition(access.region)
     its = partition["outputs"]
     if (fips and not its["supportsFIPS"]) or (dual and not its["supportsDualStack"]):
         kinds = " and ".join(kind for kind, wanted in (("FIPS", fips), ("dual-stack", dual)) if wanted)

@@ -104,12 +104,10 @@ class Cloudwatch(Flavour):
             if not (region or config.endpoint_url):
                 raise Refused("no AWS region: set --region or endpoint_url")
         else:
-            from chipwatch_sinks.common.aws_session import Login, Signer
+            from chipwatch_sinks.common.aws_signer import Login, Signer
 
-            login = Login(config.region, config.endpoint_url, config.profile, config.role_arn)
-            self._signer = Signer("monitoring", login, self._settings.timeout)
-            self._signer.open()
-            region = self._signer.region
+            self._signer = Signer(Login(config.region, config.endpoint_url, config.profile, config.role_arn))
+            region = self._signer.open().region
         suffix = ".cn" if region.startswith("cn-") else ""
         self._url = self._settings.url or full_url(f"https://monitoring.{region}.amazonaws.com{suffix}")
         return self._url

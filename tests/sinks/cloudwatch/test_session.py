@@ -7,7 +7,8 @@ from botocore.config import Config
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.cloudwatch.client import endpoint_of
-from chipwatch_sinks.common.aws_session import Session, reading_credentials
+from chipwatch_sinks.common.aws_login import find, reading_credentials
+from chipwatch_sinks.common.aws_signer import Login
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]
@@ -50,7 +51,7 @@ def found(region, flags):
     """Return the address that the sink finds, or None if it refuses."""
     config = CloudwatchSink.Config(use_fips=flags[0], use_dualstack=flags[1])
     try:
-        return endpoint_of(config, Session(None), region)
+        return endpoint_of(config, find(Login(region, endpoint_url="any")))
     except Refused:
         return None
 
