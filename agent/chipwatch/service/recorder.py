@@ -175,6 +175,7 @@ class Recorder:
         self._targets.append(ring)
         if ring.left:
             self._tell(Event(0, ring.left.stem.partition("-")[2], "the last run was killed"), ring.left)
+            self.incidents.clear()  # it is the last run's
 
     def _run(self) -> None:
         at = self._started

@@ -12,7 +12,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.engine.clock import Pipeline
 from chipwatch.history.columns import load
-from chipwatch.history.ring import incidents
+from chipwatch.history.ring import Ring, incidents
 from chipwatch.jobs.verdict.events import EventHistory
 from chipwatch.service.recorder import MOST_WAITING, Recorder, open_file
 
@@ -218,6 +218,17 @@ def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, p
     after.close()
     assert incidents(tmp_path / "incidents") == []
     assert [path.name for path in (tmp_path / "recorder").iterdir()] == ["lock"]
+
+
+def test_the_incident_that_a_killed_run_left_belongs_to_that_run(tmp_path, pipeline, caplog):
+    killed = Ring(tmp_path, 900, dict)
+    killed.add([POWER.point(S, 100.0, Dimensions(gpu="0"))], S)
+    killed._lock.close()
+    made = recorder(pipeline, tmp_path)
+    made.close()
+    assert caplog.text.count("incident: the last run was killed") == 1
+    assert len(incidents(tmp_path / "incidents")) == 1
+    assert [*made.files()] == []
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
