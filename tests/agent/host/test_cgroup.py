@@ -77,15 +77,6 @@ def test_v2_the_lowest_limit_of_all_ancestors_applies(machine):
     assert machine.effective() == (1.5, 512 * MIB)
 
 
-def test_v2_max_is_not_a_limit_and_leaves_the_machine(machine):
-    machine.process("0::/box\n", V2_MOUNT.format(root="/"))
-    machine.group("box", cpu__max="max 100000\n", memory__max="max\n")
-
-    assert machine.find().cpu_quota() is None
-    assert machine.find().memory_limit() is None
-    assert machine.effective() == (4, 16 << 30)
-
-
 def test_v2_root_of_a_cgroup_namespace_has_its_files_in_the_mount(machine):
     machine.process("0::/\n", V2_MOUNT.format(root="/"))
     folder = machine.group("", cpu__max="50000 100000\n", memory__max=f"{MIB}\n")
@@ -228,13 +219,6 @@ def test_v1_usage(machine):
     assert usage.oom_kills() == 3
 
 
-def test_the_working_set_is_never_below_zero(machine):
-    machine.process("0::/\n", V2_MOUNT.format(root="/"))
-    machine.group("", memory__current="100\n", memory__stat="inactive_file 4096\n")
-
-    assert Usage(machine.find()).memory() == (100, 0)
-
-
 def test_the_kills_are_unknown_on_an_old_kernel_that_does_not_count_them(machine):
     machine.process("5:memory:/\n", v1_mounts("/", "memory"))
     machine.group("memory", memory__oom_control="oom_kill_disable 0\nunder_oom 0\n")
@@ -281,14 +265,6 @@ def test_limits_of_this_process_agree_with_the_system_calls():
     assert 0 < cpus <= len(os.sched_getaffinity(0))
     assert memory is not None
     assert 0 < memory <= psutil.virtual_memory().total
-
-
-@LINUX
-def test_the_affinity_of_a_process_agrees_with_the_system_call():
-    nothing = Cgroup({})
-
-    assert effective(Path("/proc"), nothing, os.getpid()).cpus == len(os.sched_getaffinity(0))
-    assert effective(Path("/proc"), nothing).memory == psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "-1", "1e3", "\u0663"])

@@ -2,118 +2,50 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chipwatch.host.counters import Life
 
 S = 10**9
 START = 1_000 * S
 
 
-def taken(life: Life, *readings: float) -> list[bool]:
-    """Take readings, one a second after START; return which of them are to be trusted."""
-    return [life.take(value, START + at * S) for at, value in enumerate(readings, 1)]
-
-
-def test_a_life_begins_with_its_first_reading():
+@pytest.mark.parametrize(
+    ("readings", "refused", "start", "value"),
+    [
+        ([5, 7, 9], [], 1, 9),
+        ([0, 3], [], 1, 3),  # a first reading of zero is to be trusted
+        ([5, 5, 5], [], 1, 5),
+        ([500, 0, 501], [1], 1, 501),  # a fall to zero for one reading is ignored
+        ([500, 600, 3, 4], [], 2, 4),  # a lower value is a start after the last reading
+        ([500, 0, 0, 5], [1], 2, 5),  # two zeros in a row mean a restart
+        ([500, 0, 5], [1], 2, 5),  # so do a zero and then little, and nothing is lost
+        ([500, 0, 501, 0, 502], [1, 3], 1, 502),  # each zero is ignored once
+        ([500, 0, 9e15, 501], [1, 2], 1, 501),  # a leap after a zero is ignored as well
+        ([500, 9e15, 0, 501], [1, 2], 1, 501),
+        ([5, 9e9, 3e9, 3e9 + 7], [1, 2], 4, 3e9 + 7),  # leaps count where one goes on from the other
+    ],
+)
+def test_a_life_trusts_what_a_counter_can_do_and_starts_where_it_fell(readings, refused, start, value):
     life = Life()
-    assert life.start_time is None
-    assert taken(life, 5.0, 7.0, 9.0) == [True, True, True]
-    assert life.start_time == START + S
-
-
-def test_a_first_reading_of_zero_is_to_be_trusted():
-    life = Life()
-    assert life.value == 0
-    assert taken(life, 0.0, 3.0) == [True, True]
-    assert (life.start_time, life.value) == (START + S, 3.0)
-
-
-def test_an_equal_value_is_not_a_fall():
-    life = Life()
-    assert taken(life, 5.0, 5.0, 5.0) == [True, True, True]
-    assert life.start_time == START + S
-
-
-def test_a_value_that_fell_for_one_reading_is_ignored():
-    life = Life()
-    assert taken(life, 500.0, 0.0, 501.0) == [True, False, True]
-    assert life.start_time == START + S
-
-
-def test_a_lower_value_is_a_start_after_the_last_reading():
-    life = Life()
-    assert taken(life, 500.0, 600.0, 3.0, 4.0) == [True, True, True, True]
-    assert (life.start_time, life.value) == (START + 2 * S, 4.0)
+    assert (life.start_time, life.value) == (None, 0)
+    taken = [life.take(reading, START + at * S, most=1000) for at, reading in enumerate(readings, 1)]
+    assert [n for n, trusted in enumerate(taken) if not trusted] == refused
+    assert (life.start_time, life.value) == (START + start * S, value)
 
 
 def test_a_counter_of_a_known_start_gets_another_when_it_falls():
     life = Life(start_time=-9)
-    taken(life, 500.0)
+    life.take(500, START + S)
     assert life.start_time == -9
-    life.take(3.0, START + 7 * S)
+    life.take(3, START + 7 * S)
     assert life.start_time == START + S
 
 
-def test_a_fall_after_the_very_first_reading_has_a_newer_start():
-    """By a millisecond, which is what sinks show."""
+@pytest.mark.parametrize(("at", "start"), [(5 * S, 1_000_100), (50, 50)])
+def test_a_fall_has_a_start_after_the_first_reading_and_not_after_its_own(at, start):
+    """By a millisecond, which is what sinks show; `at` 50 is a clock that was set back."""
     life = Life()
-    life.take(500.0, 100)
-    life.take(3.0, 5_000_000_000)
-    assert life.start_time == 1_000_100
-
-
-def test_two_zeros_in_a_row_mean_a_restart():
-    life = Life()
-    assert taken(life, 500.0, 0.0, 0.0, 5.0) == [True, False, True, True]
-    assert (life.start_time, life.value) == (START + 2 * S, 5.0)
-
-
-def test_a_zero_and_then_little_mean_a_restart_that_loses_nothing():
-    life = Life()
-    assert taken(life, 500.0, 0.0, 5.0) == [True, False, True]
-    assert (life.start_time, life.value) == (START + 2 * S, 5.0)
-
-
-def test_each_zero_is_ignored_once():
-    life = Life()
-    assert taken(life, 500.0, 0.0, 501.0, 0.0, 502.0) == [True, False, True, False, True]
-    assert life.start_time == START + S
-
-
-def test_a_clock_that_was_set_back_gives_no_start_after_the_reading():
-    life = Life()
-    life.take(500.0, 100)
-    life.take(3.0, 50)
-    assert life.start_time == 50
-
-
-def test_a_leap_after_a_zero_is_ignored_as_well():
-    life = Life()
-    assert [life.take(value, at, most=100) for at, value in enumerate([500, 0, 9e15, 501])] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert (life.start_time, life.value) == (0, 501)
-
-
-def test_a_zero_after_a_leap_is_ignored_as_well():
-    life = Life()
-    assert [life.take(value, at, most=100) for at, value in enumerate([500, 9e15, 0, 501])] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert (life.start_time, life.value) == (0, 501)
-
-
-def test_leaps_count_only_where_one_goes_on_from_the_other():
-    life = Life()
-    assert [life.take(value, at, most=100) for at, value in enumerate([5, 9e9, 3e9, 3e9 + 7])] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert (life.start_time, life.value) == (3, 3e9 + 7)
+    life.take(500, 100)
+    life.take(3, at)
+    assert life.start_time == start

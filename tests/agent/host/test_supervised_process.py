@@ -68,12 +68,6 @@ def test_lines_are_returned_as_printed_without_blank_ones(tool, until):
     assert child.problems() == []
 
 
-def test_reading_never_waits(tool):
-    child = tool.make("exec sleep 60")
-    child.start(0.0)
-    assert child.lines(0.0) == []
-
-
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 300), max_size=6))
 def test_lines_are_the_same_wherever_the_pipe_cuts(pieces, cuts):
     data = b"\n".join(pieces)

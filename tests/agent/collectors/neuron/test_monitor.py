@@ -18,7 +18,6 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.host import supervised_process
 
 FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
 AT = 1_800_000_000_000_000_000
@@ -194,26 +193,9 @@ def test_records_become_datapoints_tick_after_tick(bench, until):
     assert bench.collector.describe() == f"{bench.path} every 1 s, 1 devices"
 
 
-def test_the_tag_is_a_dimension_if_configured(bench, until):
-    bench.open(neuron_runtime_tag=True)
-    assert until(lambda: "neuron.core.utilization" in bench.names())
-    points, _ = bench.tick()
-    assert {p.dims.get("neuron_runtime_tag") for p in points if p.metric.name.startswith("neuron.core.u")} == {
-        "untagged"
-    }
-    assert {p.metric for p in points} <= set(bench.collector.metrics)
-
-
 def test_level_basic_does_not_read_sysfs(bench):
     bench.open(level=Level.BASIC)
     assert bench.collector._devices is None
-
-
-def test_much_output_on_stderr_does_not_block_the_records(bench, until):
-    bench.open("chatter")
-    assert until(lambda: "neuron.core.utilization" in bench.names())
-    assert bench.tick()[1] == []
-    assert len(bench.collector._source._process._tail) <= supervised_process.MAX_STDERR
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------
@@ -242,30 +224,6 @@ def test_an_invalid_line_is_reported_and_the_next_record_counts(bench, until, st
     assert len(bench.starts()) == 1
 
 
-def test_blank_lines_are_ignored(bench, until):
-    bench.open("blank", "record")
-    assert until(bench.names)
-    assert bench.tick()[1] == []
-
-
-def test_a_monitor_that_ends_is_restarted_with_back_off(bench, until):
-    bench.open("words", "exit3")
-    why = (
-        "neuron-monitor ended with 3; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
-    )
-    waited = []
-    for n in range(1, 12):
-        until(lambda: why in bench.tick()[1])
-        assert len(until(lambda n=n: len(bench.starts()) >= n and bench.starts())) == n
-        begun = bench.clock.now
-        while bench.collector._source._process is None:
-            assert bench.tick()[1] == [why] or bench.collector._source._process
-            bench.clock.now += 1
-        waited.append(bench.clock.now - begun)
-    assert waited[:4] == [3, 5, 9, 17]
-    assert waited[-1] == waited[-2] == 301
-
-
 def test_counters_continue_over_restarts(bench, until):
     bench.open("record", "record", "exit0")
     counts, problems = [], set()
@@ -282,15 +240,6 @@ def test_counters_continue_over_restarts(bench, until):
     assert values[-1] >= 40
 
 
-def test_back_off_begins_again_after_a_success(bench, until):
-    bench.open(*["record"] * 12, "kill")
-    for n in range(1, 4):
-        until(lambda: "neuron-monitor was ended by signal 9; it is started again later" in bench.tick()[1])
-        assert bench.collector._source.failures == 1
-        assert len(bench.starts()) == n
-        bench.clock.now += 2
-
-
 def test_a_monitor_that_hangs_is_restarted(bench, until):
     bench.open("words", "record", "silent")
     assert until(bench.names)
@@ -304,52 +253,6 @@ def test_a_monitor_that_hangs_is_restarted(bench, until):
     assert gone(first["pid"])
     bench.clock.now += 2
     assert until(lambda: bench.tick() and len(bench.starts()) == 2)
-
-
-def test_the_first_record_may_take_longer(bench, until):
-    bench.open("silent")
-    until(bench.starts)
-    bench.clock.now += 3 + supervised_process.STARTUP - 0.1
-    assert bench.tick() == ([], [])
-    bench.clock.now += 0.1
-    assert bench.tick()[1] == ["neuron-monitor prints nothing; it is started again later"]
-
-
-def test_a_monitor_that_only_prints_to_stderr_counts_as_hung(bench, until):
-    bench.open("record", "flood")
-    assert until(lambda: bench.tick() and len(bench.collector._source._process._tail) == supervised_process.MAX_STDERR)
-    bench.clock.now += 3
-    problem = "neuron-monitor prints nothing; it is started again later (it said: something is odd)"
-    assert bench.tick()[1] == [problem]
-
-
-def test_an_end_by_sigterm_is_reported_one_tick_later(bench, until):
-    bench.open("record", "silent")
-    assert until(bench.names)
-    os.kill(bench.starts()[0]["pid"], signal.SIGTERM)
-    while bench.collector._source._process:
-        assert bench.tick()[1] == []
-    assert bench.tick()[1] == ["neuron-monitor was ended by signal 15; it is started again later"]
-
-
-def test_gauges_end_after_the_monitor_has_ended(bench, until):
-    bench.open("record", "record", "exit0")
-    until(lambda: bench.collector._source._process is None or not bench.tick())
-    assert "neuron.core.utilization" in bench.names()
-    bench.collector._source._start_at = float("inf")
-    bench.clock.now += 3.1
-    assert bench.tick() == ([], ["neuron-monitor ended with 0; it is started again later"])
-
-
-def test_a_restart_that_fails_is_tried_again_later(bench, until):
-    bench.open("exit0")
-    until(lambda: bench.collector._source._process is None or bench.tick()[1])
-    bench.path.chmod(0o600)
-    bench.clock.now += 3
-    assert bench.tick()[1] == ["neuron-monitor cannot be started: Permission denied; it is started again later"]
-    bench.script("record")
-    bench.clock.now += 5
-    assert until(lambda: "neuron.runtimes" in bench.names())
 
 
 def test_a_full_disk_is_reported_and_the_start_is_tried_again(bench, until, monkeypatch):
@@ -378,17 +281,6 @@ def test_close_ends_the_monitor_and_deletes_its_configuration(bench, until, monk
     assert list(bench.folder.glob("chipwatch-*")) == []
 
 
-def test_a_monitor_that_ignores_sigterm_is_killed(bench, until, monkeypatch):
-    monkeypatch.setattr(supervised_process, "GRACE", 0.05)
-    bench.path.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {bench.folder}/pid\nwhile :; do sleep 1; done\n")
-    bench.path.chmod(0o755)
-    bench.collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
-    bench.collector.open(Given())
-    pid = int(until(lambda: (bench.folder / "pid").exists() and (bench.folder / "pid").read_text()))
-    bench.collector.close()
-    assert gone(pid)
-
-
 def test_a_closed_collector_can_be_opened_again(bench, until):
     bench.open()
     until(bench.names)
@@ -406,12 +298,6 @@ def test_a_collector_that_was_never_opened_yields_nothing():
     assert collector.describe() == ", no record yet"
 
 
-def test_ctrl_c_does_not_reach_the_monitor(bench, until):
-    bench.open()
-    (start,) = until(bench.starts)
-    assert os.getpgid(start["pid"]) != os.getpgid(0)
-
-
 def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
     bench.script()
     code = (
@@ -426,9 +312,3 @@ def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
     agent.send_signal(signal.SIGKILL)
     agent.wait()
     assert until(lambda: gone(start["pid"]))
-
-
-def test_the_fake_monitor_prints_its_usage_for_wrong_flags():
-    done = subprocess.run([sys.executable, FAKE, "--once"], capture_output=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout.startswith(b"Usage")

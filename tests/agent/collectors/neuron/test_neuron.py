@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.doubles.fake_neuron_monitor import line, record
-from tests.told import devices, identity, processes
+from tests.doubles.fake_neuron_monitor import line
+from tests.told import devices, processes
 
 from chipwatch.collectors.neuron import MOMENT, NeuronCollector
 from chipwatch.contract.datapoint import Dimensions
@@ -74,8 +73,9 @@ def completed(points):
     return [p.value for p in points if p.dims.get("outcome") == "completed"]
 
 
-def test_the_collector_keeps_the_contract(tmp_path):
-    made = Fed(tmp_path)
+@pytest.mark.parametrize("tagged", [False, True])
+def test_the_collector_keeps_the_contract(tmp_path, tagged):
+    made = Fed(tmp_path, neuron_runtime_tag=tagged)
     made.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line(runtimes=2, cores=4))
     points = check_collector(made.collector)
     assert len({p.metric.name for p in points}) == 14
@@ -190,36 +190,6 @@ def test_values_of_a_silent_input_expire_without_a_problem(fed):
     assert fed.tick() == ([], None)
     fed.write(line())
     assert completed(fed.tick()[0]) == [20]
-
-
-def test_values_are_kept_for_three_of_the_monitors_periods_if_those_are_longer(fed):
-    fed.write(line(period=5.0))
-    fed.tick()
-    fed.now += 15
-    assert fed.tick()[0]
-    fed.now += 0.1
-    assert fed.tick() == ([], None)
-
-
-def test_each_kind_of_bad_input_is_reported_and_the_good_parts_count(fed):
-    fed.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line())
-    points, raised = fed.tick()
-    assert completed(points) == [10]
-    assert isinstance(raised, PartlyCollected)
-    assert len(raised.problems) == len(set(raised.problems)) >= 9
-    assert fed.tick()[1] is None
-
-
-def test_later_records_add_to_the_identity(fed):
-    assert identity(fed.collector) == {}
-    early = record()
-    early["instance_info"] = {"instance_id": "i-1", "error": ""}
-    fed.write(json.dumps(early).encode() + b"\n")
-    fed.tick()
-    assert identity(fed.collector) == {"instance_id": "i-1"}
-    fed.write(line())
-    fed.tick()
-    assert identity(fed.collector)["region"] == "xx-test-1"
 
 
 def test_sysfs_is_read_in_addition_to_the_records(tmp_path):

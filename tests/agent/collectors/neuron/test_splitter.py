@@ -89,25 +89,6 @@ def test_reading_a_pipe_does_not_wait(pipe):
     assert reader._pipe.ended is None
 
 
-def test_an_end_within_a_record_yields_the_rest(pipe):
-    reader, writing, _, ends = pipe
-    os.write(writing, b'{"a":1}\n{"b"')
-    ends.remove(writing)
-    os.close(writing)
-    assert [*reader.read(0.0)] == [b'{"a":1}', b'{"b"']
-    assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, True)
-    assert [*reader.read(0.0)] == []
-
-
-def test_an_end_between_records_has_no_rest(pipe):
-    reader, writing, _, ends = pipe
-    os.write(writing, b'{"a":1}\n \n')
-    ends.remove(writing)
-    os.close(writing)
-    assert [*reader.read(0.0)] == [b'{"a":1}']
-    assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, False)
-
-
 def test_one_tick_reads_a_bounded_number_of_bytes(pipe, monkeypatch):
     monkeypatch.setattr(monitor, "MAX_READ", 4 * host.CHUNK)
     reader, writing, _, ends = pipe
@@ -171,12 +152,4 @@ def test_a_regular_file_is_read_to_its_end(tmp_path):
     reader = Input(fd, [].append)
     assert [*reader.read(0.0)] == [b'{"a":1}'] * 3
     assert reader._pipe.ended == host.CLOSED
-    os.close(fd)
-
-
-def test_an_unreadable_file_has_ended_with_its_error(tmp_path):
-    fd = os.open(tmp_path, os.O_RDONLY)
-    reader = Input(fd, [].append)
-    assert [*reader.read(0.0)] == []
-    assert reader._pipe.ended == "Is a directory"
     os.close(fd)
