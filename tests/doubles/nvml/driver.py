@@ -114,9 +114,13 @@ class Driver:
 
     def write(self) -> None:
         """Write the table, for a program that is about to start."""
+        self.path.write_text(self.table())
+
+    def table(self) -> str:
+        """Return the answers as the driver reads them."""
         gpus = {str(n): gpu for n, gpu in enumerate(self.gpus)}
         lines = flat({"count": len(self.gpus), **self.machine, **gpus})
-        self.path.write_text("".join(f"{line}\n" for line in lines))
+        return "".join(f"{line}\n" for line in lines)
 
 
 def machine_with(folder: Path, many: int) -> tuple[Driver, dict[str, str]]:
@@ -158,6 +162,11 @@ class Loaded(Driver):
         """Write the table and have it read."""
         self.write()
         self._library.fakeLoad()
+
+    def tell_changes(self) -> None:
+        """Tell, if an answer has changed since."""
+        if self.path.read_text() != self.table():
+            self.tell()
 
     def let_pass(self, seconds: float) -> None:
         """Move the driver's clock, and what follows from it: kernels, samples, counters that grow."""

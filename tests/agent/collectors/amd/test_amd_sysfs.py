@@ -210,11 +210,6 @@ def test_impossible_values_of_a_card_are_absent(machine, read, name, content):
     assert all(values[key] == whole[key] for key in values)
 
 
-def test_a_second_die_has_neither_power_nor_limit(machine, read):
-    machine.card(0, power1_cap=0, power1_average=0)
-    assert not [name for name, _ in read(opened(machine.collector()))[0] if name.startswith("gpu.power")]
-
-
 @pytest.mark.parametrize(
     ("content", "size", "offset"),
     [
@@ -253,14 +248,6 @@ def test_invalid_content_of_a_file_costs_only_its_own_value_and_one_message(mach
             for key, value in values.items():
                 assert 0 <= value < 1e12, key
         (folder / name).write_bytes(before)
-
-
-def test_a_metrics_table_that_ends_early_has_no_energy(machine, read):
-    for length in range(32):
-        machine.card(0, {"gpu_metrics": struct.pack("<HBB20xQ", 120, 1, 3, 65536)[:length]})
-        values, _ = read(opened(machine.collector()))
-        assert ("gpu.energy", "0") not in values
-        assert values["gpu.utilization", "0"] == 91
 
 
 def test_a_zero_of_a_counter_is_ignored_and_a_second_one_restarts_it(machine):

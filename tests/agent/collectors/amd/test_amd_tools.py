@@ -82,7 +82,7 @@ def test_an_answer_that_is_cut_anywhere_is_refused_or_correct(path):
     parse = amd_smi if path.name.startswith("amdsmi") else rocm_smi
     data = path.read_bytes()
     whole = parse(data)
-    for end in range(0, len(data), 97 if len(data) > 4000 else 1):
+    for end in range(0, len(data), 97 if len(data) > 4000 else 5):
         try:
             cards = parse(data[:end])
         except QueryFailed:
@@ -93,24 +93,9 @@ def test_an_answer_that_is_cut_anywhere_is_refused_or_correct(path):
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "N/A",
-        "n/a",
-        "N/A (Secondary die)",
-        None,
-        "",
-        True,
-        [],
-        {},
-        {"value": "N/A", "unit": "W"},
-        {"value": 1, "unit": "mW"},
-        "12W extra",
-        10**400,
-        float("nan"),
-        float("inf"),
-        "9" * 400,
-    ],
-)
+    ["N/A", "n/a", "N/A (Secondary die)", None, "", True, [], {}, {"value": "N/A", "unit": "W"},
+     {"value": 1, "unit": "mW"}, "12W extra", 10**400, float("nan"), float("inf"), "9" * 400],
+)  # fmt: skip
 def test_a_cell_that_is_not_a_number_is_absent(value):
     assert tool_number(value, "w") is None
 
@@ -211,12 +196,6 @@ def test_a_program_that_hangs_at_the_start_is_unavailable(machine):
     machine.tool("amd-smi", "exec sleep 60")
     with pytest.raises(Unavailable, match="gave no answer in"):
         machine.collector(tool_timeout=0.2).open(Given())
-
-
-def test_a_program_that_prints_too_much_is_stopped(machine):
-    machine.tool("amd-smi", "exec cat /dev/zero")
-    with pytest.raises(Unavailable, match="printed too much"):
-        machine.collector(tool_timeout=20).open(Given())
 
 
 def test_without_a_program_the_message_names_both(machine):

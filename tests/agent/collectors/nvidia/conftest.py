@@ -37,9 +37,17 @@ def driver(library, tmp_path, monkeypatch):
 
     def load(name="h100", many=1):
         monkeypatch.setenv("FAKE_NVML", "")  # so that it is put back
-        return Loaded(library, tmp_path, name, many)
+        load.last = Loaded(library, tmp_path, name, many)
+        return load.last
 
+    load.last = None
     return load
+
+
+@pytest.fixture
+def fake(driver):
+    """A fake driver with one H100."""
+    return driver()
 
 
 @pytest.fixture
@@ -52,9 +60,10 @@ def proc(tmp_path):
 
 
 class Watch:
-    """A collector that is open, and the clock that it reads."""
+    """A collector that is open, the clock that it reads, and a fake driver whose answers a test may change."""
 
-    def __init__(self, collector, level=Level.ALL):
+    def __init__(self, collector, level=Level.ALL, driver=None):
+        self.driver = driver
         self.collector, self.now, self.at = collector, 10 * SECOND, START
         collector._clock = lambda: self.now
         self.points, self.problems, self.faults, self.seldom = [], [], {}, {}
@@ -62,6 +71,8 @@ class Watch:
 
     def read(self, seconds=1.0):
         """Let time pass, collect, and return the values by name and dimensions; but see `faults` and `seldom`."""
+        if self.driver:
+            self.driver.tell_changes()
         self.now += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
         self.points, self.problems = [], []
@@ -81,14 +92,16 @@ def key(point):
 
 
 @pytest.fixture
-def watch(proc, tmp_path):
+def watch(proc, tmp_path, driver):
     """Return an open collector; it takes the options of Config."""
     made = []
 
     def start(level=Level.ALL, **options):
         collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path, **options))
         made.append(collector)
-        return Watch(collector, level)
+        if driver.last:
+            driver.last.tell_changes()
+        return Watch(collector, level, driver.last)
 
     yield start
     for collector in made:

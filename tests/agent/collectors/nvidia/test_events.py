@@ -6,7 +6,6 @@ import pytest
 from tests.agent.collectors.nvidia.conftest import START
 
 from chipwatch.contract.datapoint import Level
-from chipwatch.engine.window import Window
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.jobs.verdict.events import EventHistory
 from chipwatch.jobs.verdict.rules import reasons
@@ -29,41 +28,25 @@ def test_xids_are_counted_by_gpu_and_number_from_the_tick_before_the_first(drive
     assert xids(watched) == {}
     before = watched.at
     fake.machine["events"] = "0:79,1:13,1:13,0:31"
-    fake.tell()
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (2, before), ("0", "31"): (1, before)}
     fake.machine["events"] = "1:13"
-    fake.tell()
     watched.read()
     assert xids(watched)["1", "13"] == (3, before)
     del fake.machine["events"]
-    fake.tell()
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (3, before), ("0", "31"): (1, before)}
-
-
-def test_the_first_xid_of_a_kind_is_an_increase_of_its_window(driver, watch):
-    fake = driver("h100")
-    watched, window = watch(Level.BASIC), Window(0, born=START)
-    watched.read()
-    window.add(watched.points, watched.at)
-    fake.machine["events"] = "0:48"
-    fake.tell()
-    watched.read()
-    assert [p.increase for p in window.add(watched.points, watched.at) if p.metric.name == "gpu.xid"] == [1]
 
 
 def test_other_events_are_counted_and_a_request_for_a_recovery_is_read_in_the_next_tick(driver, watch):
     fake = driver("h100", 2)
     for gpu in fake.gpus:
         gpu["events"] = 0xF008
-    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     watched.read()
     fake.machine["events"] = "0:0:16384,0:0:4096,1:0:8192,1:0:32768,1:0:1"
     fake.gpus[1]["field"]["230"] = "1u"
-    fake.tell()
     read = watched.read()
     assert {name: value for name, value in read.items() if "event" in name} == {
         "gpu.event{event=unavailable,gpu=0}": 1,
@@ -77,14 +60,11 @@ def test_other_events_are_counted_and_a_request_for_a_recovery_is_read_in_the_ne
 
 
 @pytest.mark.parametrize("answers", [{"events": 8}, {"events": 0xF008, "events_refused": 0x8000}])
-def test_a_driver_is_asked_only_for_events_that_it_has(driver, watch, answers):
-    fake = driver("h100")
+def test_a_driver_is_asked_only_for_events_that_it_has(fake, watch, answers):
     fake.gpus[0] |= answers
-    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     fake.machine["events"] = "0:0:16384,0:79"
-    fake.tell()
     read = watched.read()
     assert [name for name in read if "event" in name or "xid" in name] == [
         "gpu.xid{action=restart_machine,gpu=0,xid=79}"
@@ -92,35 +72,21 @@ def test_a_driver_is_asked_only_for_events_that_it_has(driver, watch, answers):
     assert watched.problems == []
 
 
-def test_reading_events_does_not_wait(driver, watch):
-    fake = driver("h100")
+def test_reading_events_does_not_wait(fake, watch):
     watched = watch(Level.BASIC)
     fake.calls(WAIT)
     watched.read()
     assert fake.calls(WAIT) == 1
     fake.machine["events"] = "0:13,0:13,0:13"
-    fake.tell()
     watched.read()
     assert fake.calls(WAIT) == 4
 
 
-def test_many_events_are_read_in_one_tick(driver, watch):
-    fake = driver("h100")
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.machine["events"] = ",".join(["0:13"] * 200)
-    fake.tell()
-    watched.read()
-    assert xids(watched)["0", "13"][0] == 200
-
-
-def test_the_xids_of_a_lost_gpu_are_reported(driver, watch):
-    fake = driver("h100")
+def test_the_xids_of_a_lost_gpu_are_reported(fake, watch):
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[0]["lost"] = 1
     fake.machine["events"] = "0:79"
-    fake.tell()
     read = watched.read()
     assert read == {"gpu.state{gpu=0}": 0, "gpu.xid{action=restart_machine,gpu=0,xid=79}": 1}
 
@@ -131,20 +97,16 @@ def test_a_lost_gpu_does_not_block_the_events_of_the_others(driver, watch):
     watched.read()
     fake.gpus[0]["lost"] = 1
     fake.machine["wait"] = "!15"
-    fake.tell()
     watched.read()
     del fake.machine["wait"]
     fake.machine["events"] = "1:31"
-    fake.tell()
     watched.read()
     assert xids(watched).keys() == {("1", "31")}
     assert watched.problems == []
 
 
-def test_a_gpu_without_events_is_not_registered(driver, watch):
-    fake = driver("h100")
+def test_a_gpu_without_events_is_not_registered(fake, watch):
     fake.gpus[0]["events"] = 0
-    fake.tell()
     fake.calls("nvmlDeviceRegisterEvents"), fake.calls(WAIT)
     watched = watch(Level.BASIC)
     watched.read()
@@ -155,7 +117,6 @@ def test_a_gpu_without_events_is_not_registered(driver, watch):
 def test_failing_events_are_one_problem(driver, watch):
     fake = driver("h100", 4)
     fake.machine["wait"] = "!999"
-    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     assert watched.problems == ["Xid events: events: Unknown Error (NVML 999)"]
@@ -173,7 +134,6 @@ def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(driv
     watched.read()
     recent.take(watched.points, watched.at)
     fake.machine["events"] = f"1:{xid}"
-    fake.tell()
     watched.read()
     recent.take(watched.points, watched.at)
     del fake.machine["events"]

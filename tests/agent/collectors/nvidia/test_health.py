@@ -171,29 +171,18 @@ def shown(verdict):
     return {(one.dims["gpu"], one.dims.get("fault") or one.dims.get("kind") or one.metric) for one in seen}
 
 
-@pytest.mark.parametrize(
-    ("answers", "change", "word", "fault"), [row[2:] for row in SICK], ids=[row[0] for row in SICK]
-)
-def test_a_sick_gpu_is_named_by_its_fault(judge, answers, change, word, fault):
-    sick = judge(answers)
-    sick.read()
-    sick.tell(change)
-    verdict = sick.read(2 + HELD // EVERY)
-    assert verdict.word == word
-    assert (str(PEER), fault) in shown(verdict)
-    assert {gpu for gpu, _ in shown(verdict)} == {str(PEER)}, "the others are well"
+WATCHED = [(row, 2 + HELD // EVERY, EVERY) for row in SICK]
+ALONE = [(row, 1, SECOND) for row in SICK if row[0] != LASTS]
 
 
-@pytest.mark.parametrize(
-    ("answers", "change", "word", "fault"),
-    [row[2:] for row in SICK if row[0] != LASTS],
-    ids=[row[0] for row in SICK if row[0] != LASTS],
-)
-def test_a_sick_gpu_is_named_without_an_agent_by_two_readings_a_second_apart(judge, answers, change, word, fault):
+@pytest.mark.parametrize(("row", "readings", "apart"), [*WATCHED, *ALONE], ids=lambda part: str(part)[:60])
+def test_a_sick_gpu_is_named_by_its_fault(judge, row, readings, apart):
+    """By an agent, and without one by two readings a second apart."""
+    _, _, answers, change, word, fault = row
     sick = judge(answers)
-    sick.read(apart=SECOND)
+    sick.read(apart=apart)
     sick.tell(change)
-    verdict = sick.read(apart=SECOND)
+    verdict = sick.read(readings, apart)
     assert verdict.word == word
     assert (str(PEER), fault) in shown(verdict)
     assert {gpu for gpu, _ in shown(verdict)} == {str(PEER)}, "the others are well"

@@ -32,7 +32,6 @@ def newest(driver):
 
 def test_a_share_is_exact_where_the_driver_counts_cycles(newest, watch):
     newest.gpus[0]["gpm"] |= {str(ELAPSED): "7@1000000", "2": 98, "249": "5@976543.21", "7": 12, "252": "1@119999"}
-    newest.tell()
     gpu = watch()
     gpu.read()
     gpu.read(10)
@@ -45,7 +44,6 @@ def test_a_share_is_exact_where_the_driver_counts_cycles(newest, watch):
 @pytest.mark.parametrize("cycles", ["5@300000", "5@1300000", "5", "!3"])
 def test_the_drivers_own_share_stays_where_its_cycles_say_something_else(newest, watch, cycles):
     newest.gpus[0]["gpm"] |= {str(ELAPSED): "7@1000000", "2": 98, "249": cycles}
-    newest.tell()
     gpu = watch()
     gpu.read()
     gpu.read(10)
@@ -55,7 +53,6 @@ def test_the_drivers_own_share_stays_where_its_cycles_say_something_else(newest,
 
 def test_the_price_of_time_slicing_is_that_of_the_engine_that_switches_most(newest, watch):
     newest.gpus[0]["gpm"] |= {"174": 0.25, "179": 3.5, "184": "!3"}
-    newest.tell()
     gpu = watch(Level.DETAILED)
     gpu.read()
     assert gpu.read(1)["gpu.context_switch.active{gpu=0}"] == 3.5
@@ -63,7 +60,6 @@ def test_the_price_of_time_slicing_is_that_of_the_engine_that_switches_most(newe
 
 def test_bytes_over_the_link_to_the_cpu_are_counted_between_samples(newest, watch):
     newest.gpus[0]["gpm"] |= {"102": 2.5, "103": 1000}
-    newest.tell()
     gpu = watch(Level.DETAILED)
     gpu.read()
     began = gpu.at
@@ -76,7 +72,6 @@ def test_bytes_over_the_link_to_the_cpu_are_counted_between_samples(newest, watc
 
 def test_garbage_of_gpm_is_absent(newest, watch):
     newest.gpus[0]["gpm"] |= {"102": -1, "103": "nan", "174": 250, "7": "nan", str(ELAPSED): "nan", "249": 3}
-    newest.tell()
     gpu = watch()
     gpu.read()
     assert not [name for name in gpu.read(1) if name.startswith(NEW)]
@@ -87,7 +82,6 @@ def test_a_metric_that_the_gpu_lacks_is_asked_again_after_an_hour(newest, watch)
     gpu.read()
     gpu.read(1)
     newest.gpus[0]["gpm"]["174"] = 4
-    newest.tell()
     assert "gpu.context_switch.active{gpu=0}" not in gpu.read(10)
     assert gpu.read(3600)["gpu.context_switch.active{gpu=0}"] == 4
 
@@ -116,13 +110,11 @@ def test_each_field_with_errors_or_states_is_read_or_the_page_says_why_not():
     assert {0x1000, 0x2000, 0x4000, 0x8000} <= {*events.EVENTS}
 
 
-def test_a_new_field_is_one_row_and_one_line_of_the_fake_driver(driver, watch, monkeypatch):
+def test_a_new_field_is_one_row_and_one_line_of_the_fake_driver(fake, watch, monkeypatch):
     row = metrics.FieldRow(counter("gpu.new", "By", "New.", dims=("gpu",)), unit=1024, query="new")
     monkeypatch.setitem(metrics.SLOW, 999, row)
     monkeypatch.setitem(metrics.WHOLE, "gpu.new", row.metric)  # follows from the row where the module is loaded
-    fake = driver("h100")
     fake.gpus[0]["field"]["999"] = 2048
-    fake.tell()
     assert watch(Level.BASIC).read()["gpu.new{gpu=0}"] == 2
 
 
@@ -135,11 +127,9 @@ def test_each_row_is_a_metric_of_the_collector():
 
 def test_power_of_the_module_is_a_metric_of_level_detailed(newest, watch):
     newest.gpus[0]["field"]["186.1"] = "912345u"
-    newest.tell()
     assert watch(Level.DETAILED).read()["gpu.module.power{gpu=0}"] == 912.345
     assert "gpu.module.power{gpu=0}" not in watch(Level.BASIC).read()
     newest.gpus[0]["field"]["186.1"] = 0
-    newest.tell()
     assert "gpu.module.power{gpu=0}" not in watch(Level.DETAILED).read()
 
 
@@ -147,7 +137,6 @@ def test_replacements_of_memory_and_stalls_of_the_newest_drivers_are_read(newest
     newest.gpus[0]["field"] |= {
         "297": "12u", "301": "1u", "302": "2u", "303": "3u", "304": "4u", "305": "5u", "306": "6u", "307": "1u",
     }  # fmt: skip
-    newest.tell()
     gpu = watch()
     gpu.read()
     new = {
@@ -168,11 +157,9 @@ def test_replacements_of_memory_and_stalls_of_the_newest_drivers_are_read(newest
 def test_corrected_errors_and_blocks_are_summed_over_the_links(newest, watch):
     links = newest.gpus[0]["links"]
     newest.gpus[0]["field"] |= {"235.3": 100, "250.17": 1, "294.2": 1000, "295.2": 4}
-    newest.tell()
     gpu = watch()
     gpu.read()
     newest.gpus[0]["field"] |= {"235.3": 160, "250.17": 3, "294.2": 1500, "295.2": 5}
-    newest.tell()
     gpu.read(30), gpu.read(30)
     assert links == 18
     assert {
@@ -202,7 +189,6 @@ def test_corrected_errors_and_blocks_are_summed_over_the_links(newest, watch):
 def test_a_vgpu_has_its_licence_in_the_guest_and_is_counted_by_licence_on_the_host(driver, watch, answers, expected):
     fake = driver("t4")
     fake.gpus[0] |= answers
-    fake.tell()
     gpu = watch()
     assert {name: value for name, value in gpu.read().items() if "licen" in name} == expected
     assert gpu.problems == []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.collectors.nvidia.health import EVERY
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.facts import names_of
 from chipwatch.host import nvml
 
-PAUSE = EVERY / 1e9
 LOST = 15
 ONES = 4294967295
 ANSWERS = {
@@ -26,11 +24,9 @@ GONE = (
 
 
 @pytest.mark.parametrize("ones", [f"{ONES}u", str(ONES)])
-def test_a_pattern_for_not_available_gives_neither_a_reading_nor_a_fault_nor_a_problem(driver, watch, ones):
-    fake = driver("h100")
+def test_a_pattern_for_not_available_gives_neither_a_reading_nor_a_fault_nor_a_problem(fake, watch, ones):
     gpu = fake.gpus[0]
     gpu |= ANSWERS | {"field": dict.fromkeys(gpu["field"], ones)}
-    fake.tell()
     watched = watch()
     watched.read()
     read = watched.read() | watched.seldom
@@ -43,30 +39,24 @@ def test_a_pattern_for_not_available_gives_neither_a_reading_nor_a_fault_nor_a_p
 
 
 @pytest.mark.parametrize("code", [10, 16, 999])
-def test_memory_that_cannot_be_read_for_a_moment_is_absent_and_not_that_of_the_other_query(driver, watch, code):
-    fake = driver("h100")
+def test_memory_that_cannot_be_read_for_a_moment_is_absent_and_not_that_of_the_other_query(fake, watch, code):
     watched = watch()
     used = watched.read()["gpu.memory.used{gpu=0}"]
     fake.gpus[0]["memory"]["v2"] = f"!{code}"
-    fake.tell()
     assert "gpu.memory.used{gpu=0}" not in watched.read()
     del fake.gpus[0]["memory"]["v2"]
-    fake.tell()
     assert watched.read()["gpu.memory.used{gpu=0}"] == used
 
 
 @pytest.mark.parametrize("code", [1, LOST, 18])
-def test_events_that_can_be_neither_read_nor_freed_end_no_tick(driver, watch, monkeypatch, code):
-    fake = driver("h100")
+def test_events_that_can_be_neither_read_nor_freed_end_no_tick(fake, watch, monkeypatch, code):
     watched = watch(Level.BASIC)
     watched.read()
     monkeypatch.setitem(nvml.functions, "nvmlEventSetFree", lambda *_: code)
     fake.machine["wait"] = f"!{code}"
-    fake.tell()
     assert watched.read()["gpu.state{gpu=0}"] == 1
     monkeypatch.delitem(nvml.functions, "nvmlEventSetFree")
     fake.machine |= {"wait": None, "events": "0:31"}
-    fake.tell()
     assert [name for name in watched.read(300) if "xid=31" in name]
 
 
@@ -76,7 +66,6 @@ def test_an_instance_whose_samples_cannot_be_freed_goes_without_an_error(driver,
     watched.read(), watched.read()
     monkeypatch.setitem(nvml.functions, "nvmlGpmSampleFree", lambda *_: LOST)
     del fake.gpus[0]["mig"]["0"]
-    fake.tell()
     read = watched.read()
     assert watched.problems == []
     assert "gpu.memory.used{gpu=0,mig=0}" not in read
@@ -86,12 +75,10 @@ def test_an_instance_whose_samples_cannot_be_freed_goes_without_an_error(driver,
 def test_an_instance_is_asked_for_its_number_until_the_driver_knows_it(driver, watch):
     fake = driver("h100_mig")
     fake.gpus[0]["mig"]["0"]["gi"] = "!999"
-    fake.tell()
     watched = watch(Level.BASIC)
     for _ in range(3):
         assert "gpu.utilization{gpu=0,mig=0}" not in watched.read(5)
     fake.gpus[0]["mig"]["0"]["gi"] = 2
-    fake.tell()
     watched.read(5)
     assert "gpu.utilization{gpu=0,mig=0}" in watched.read(5)
 
@@ -100,40 +87,31 @@ def test_gpm_compares_no_sample_from_before_a_loss(driver, watch):
     fake = driver("h100", 2)
     fake.machine["driver"] = "615.71.03"
     fake.gpus[0]["gpm"] |= {"102": 100}
-    fake.tell()
     watched = watch(Level.DETAILED)
     watched.read()
     assert watched.read()["gpu.c2c.sent{gpu=0}"] == 100 << 20
     fake.gpus[0]["lost"] = 1
-    fake.tell()
     watched.read()
     del fake.gpus[0]["lost"]
-    fake.tell()
     read = watched.read(3600)
     assert read["gpu.state{gpu=0}"] == 1
     assert not [name for name in read if name.startswith(("gpu.sm.active{gpu=0", "gpu.c2c.sent{gpu=0"))]
     assert watched.read()["gpu.c2c.sent{gpu=0}"] == 200 << 20
 
 
-def test_nvlink_stays_with_the_field_that_answered_first(driver, watch):
-    fake = driver("h100")
+def test_nvlink_stays_with_the_field_that_answered_first(fake, watch):
     field = fake.gpus[0]["field"]
     field["202.-1"] = 700
-    fake.tell()
     watched = watch()
     sent = watched.read()["gpu.nvlink.sent{gpu=0}"]
     field["138.-1"] = "!999"
-    fake.tell()
     assert "gpu.nvlink.sent{gpu=0}" not in watched.read(10)
     field["138.-1"] = 5_000_001
-    fake.tell()
     assert watched.read(10)["gpu.nvlink.sent{gpu=0}"] == sent + 1024
 
 
-def test_processes_have_their_share_again_after_the_clock_was_set_back(driver, watch):
-    fake = driver("h100")
+def test_processes_have_their_share_again_after_the_clock_was_set_back(fake, watch):
     fake.gpus[0] |= {"processes": "71:1", "samples": "71:9000000:40"}
-    fake.tell()
     watched = watch()
     shares = []
     for samples, seconds in (("71:9000000:40", 1), ("71:10000000:50", 1), ("71:1000000:60", -9), ("71:2000000:70", 1)):
@@ -145,47 +123,28 @@ def test_processes_have_their_share_again_after_the_clock_was_set_back(driver, w
     assert shares == [None, 50, None, 70]
 
 
-def test_gpus_that_all_fail_are_searched_by_opening_nvml_again(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    for gpu in fake.gpus:
-        gpu.update(dict.fromkeys(("temperature", "power", "limit", "fields", "migs", "minor"), "!999"))
-        gpu.update({"utilization": {"gpu": "!999"}, "memory": {"v2": "!999"}})
-    fake.tell()
-    watched.read()
-    fake.calls("nvmlInitWithFlags")
-    watched.read(300)
-    assert fake.calls("nvmlInitWithFlags") == 1
-
-
 def test_gpus_that_return_beside_a_lost_one_have_the_index_of_nvml(driver, watch):
     fake = driver("h100", 3)
     for gpu in fake.gpus:
         gpu["handle"] = "!999"
     fake.gpus[2]["handle"] = f"!{LOST}"
-    fake.tell()
     watched = watch(Level.BASIC)
     assert watched.read().keys() == {"gpu.state{gpu=2}"}
     for gpu in fake.gpus:
         del gpu["handle"]
-    fake.tell()
     read = watched.read(10)
     assert {name: read[name] for name in read if "state" in name} == {f"gpu.state{{gpu={n}}}": 1 for n in range(3)}
 
 
-def test_a_gpu_keeps_its_device_file_while_the_driver_cannot_name_it(driver, watch):
-    fake = driver("h100")
+def test_a_gpu_keeps_its_device_file_while_the_driver_cannot_name_it(fake, watch):
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[0]["minor"] = "!999"
-    fake.tell()
     watched.read(300)
     assert "nvidia0" in names_of(watched.collector._gpus.devices())
 
 
-def test_the_activity_of_jobs_and_the_series_share_the_samples_of_gpm(driver, watch):
-    fake = driver("h100")
+def test_the_activity_of_jobs_and_the_series_share_the_samples_of_gpm(fake, watch):
     watched = watch(Level.DETAILED)
     watched.read(), list(watched.collector._gpus.activity())
     fake.calls("nvmlGpmSampleGet")

@@ -38,8 +38,7 @@ def test_byte_counters_are_yielded_only_in_ticks_that_read_them(driver, watch):
     assert fake == [True, True, False, True, False, True]
 
 
-def test_level_basic_does_not_query_values_of_higher_levels(driver, watch):
-    fake = driver("h100")
+def test_level_basic_does_not_query_values_of_higher_levels(fake, watch):
     gpu = watch(Level.BASIC)
     for _ in range(3):
         gpu.read(10)
@@ -56,8 +55,7 @@ def test_level_basic_does_not_query_values_of_higher_levels(driver, watch):
         assert fake.calls(function) == 0, function
 
 
-def test_nvml_is_opened_once_and_closed_once(driver, watch):
-    fake = driver("h100")
+def test_nvml_is_opened_once_and_closed_once(fake, watch):
     fake.calls("nvmlInitWithFlags"), fake.calls("nvmlShutdown")
     gpu = watch()
     for _ in range(100):
@@ -68,10 +66,8 @@ def test_nvml_is_opened_once_and_closed_once(driver, watch):
 
 
 @pytest.mark.parametrize("code", [3, 13, 26])
-def test_an_unsupported_query_is_not_reported_and_is_retried_after_an_hour(driver, watch, code):
-    fake = driver("h100")
+def test_an_unsupported_query_is_not_reported_and_is_retried_after_an_hour(fake, watch, code):
     fake.gpus[0]["utilization"] = {"gpu": f"!{code}"}
-    fake.tell()
     gpu = watch(Level.BASIC)
     fake.calls(UTILIZATION)
     for _ in range(35):
@@ -79,18 +75,14 @@ def test_an_unsupported_query_is_not_reported_and_is_retried_after_an_hour(drive
         assert gpu.problems == []
     assert fake.calls(UTILIZATION) == 1
     fake.gpus[0]["utilization"] = {"gpu": 50, "memory": 5}
-    fake.tell()
     assert gpu.read(200)["gpu.utilization{gpu=0}"] == 50
 
 
-def test_an_unsupported_field_is_retried_after_an_hour_and_the_others_are_read(driver, watch):
-    fake = driver("h100")
+def test_an_unsupported_field_is_retried_after_an_hour_and_the_others_are_read(fake, watch):
     fake.gpus[0]["field"]["82"] = "!3"
-    fake.tell()
     gpu = watch()
     gpu.read()
     fake.gpus[0]["field"]["82"] = "50u"
-    fake.tell()
     read = gpu.read(3500)
     assert "gpu.memory.temperature{gpu=0}" not in read
     assert "gpu.energy{gpu=0}" in read
@@ -98,16 +90,13 @@ def test_an_unsupported_field_is_retried_after_an_hour_and_the_others_are_read(d
     assert gpu.problems == []
 
 
-def test_a_forbidden_query_is_retried_after_a_minute(driver, watch):
-    fake = driver("h100")
+def test_a_forbidden_query_is_retried_after_a_minute(fake, watch):
     gpu = watch()
     gpu.read()
     fake.gpus[0]["gpm"]["sample"] = "!4"
-    fake.tell()
     assert "gpu.sm.active{gpu=0}" not in gpu.read(10)
     assert gpu.problems == ["GPU 0: gpm: Insufficient Permissions (NVML 4)"]
     del fake.gpus[0]["gpm"]["sample"]
-    fake.tell()
     for _ in range(5):
         assert "gpu.sm.active{gpu=0}" not in gpu.read(10)
         assert gpu.problems == []
@@ -117,8 +106,7 @@ def test_a_forbidden_query_is_retried_after_a_minute(driver, watch):
 # -- GPM --------------------------------------------------------------------------------------------------------
 
 
-def test_gpm_compares_the_samples_of_two_ticks(driver, watch):
-    fake = driver("h100")
+def test_gpm_compares_the_samples_of_two_ticks(fake, watch):
     gpu = watch()
     gpu.read()
     for function in ("nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmSampleAlloc"):
@@ -128,8 +116,7 @@ def test_gpm_compares_the_samples_of_two_ticks(driver, watch):
     assert [fake.calls(f) for f in ("nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmSampleAlloc")] == [3, 3, 0]
 
 
-def test_gpm_samples_are_at_least_100_ms_apart(driver, watch):
-    fake = driver("h100")
+def test_gpm_samples_are_at_least_100_ms_apart(fake, watch):
     gpu = watch()
     gpu.read()
     fake.calls("nvmlGpmSampleGet")
@@ -138,10 +125,8 @@ def test_gpm_samples_are_at_least_100_ms_apart(driver, watch):
     assert gpu.read(0.06)["gpu.sm.active{gpu=0}"] == 98.25
 
 
-def test_a_gpu_without_gpm_is_not_sampled(driver, watch):
-    fake = driver("h100")
+def test_a_gpu_without_gpm_is_not_sampled(fake, watch):
     fake.gpus[0]["gpm"]["supported"] = 0
-    fake.tell()
     gpu = watch()
     fake.calls("nvmlGpmSampleGet"), fake.calls("nvmlGpmQueryDeviceSupport")
     for _ in range(5):

@@ -54,8 +54,7 @@ def shares(watched, seconds=10):
     return {name: value for name, value in watched.read(seconds).items() if ".process." in name}
 
 
-def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_members(driver, watch, process):
-    fake = driver("h100")
+def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_members(fake, watch, process):
     process(11000)
     process(11327, parent=11000)
     process(11345, parent=11327)
@@ -64,7 +63,6 @@ def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_member
     memory = (2566 + 15690) * MIB
     assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL}
     fake.gpus[0]["samples"] = "11345:1800000000000100:60,11327:1800000000000101:15,11328:1800000000000099:20"
-    fake.tell()
     assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL, BUSY: 75}
     assert watched.collector.describe().endswith(", the process tree is found by pid")
 
@@ -76,7 +74,6 @@ def test_utilization_of_the_tree_covers_the_time_since_the_last_reading(driver, 
     assert BUSY not in shares(watched)  # of the whole time that the driver remembers
     assert shares(watched)[BUSY] == 0  # nothing ran since
     fake.gpus[0]["samples"] = "11345:1800000000000200:42"
-    fake.tell()
     assert shares(watched)[BUSY] == 42
     assert shares(watched)[BUSY] == 0
     assert watched.problems == []
@@ -116,12 +113,10 @@ def test_a_lost_gpu_has_no_process_metrics_and_no_problem_until_it_returns(drive
     watched = watch(Level.BASIC, pid=11345)
     assert USED in shares(watched)
     fake.gpus[0] |= {"lost": 1, "handle": "!15"}
-    fake.tell()
     for _ in range(3):
         assert USED not in shares(watched)
         assert watched.problems == []
     del fake.gpus[0]["lost"], fake.gpus[0]["handle"]
-    fake.tell()
     assert BUSY not in shares(watched, 300)  # the samples cover the time in which it was lost
     assert BUSY in shares(watched)
 
@@ -133,45 +128,33 @@ def test_the_gpus_are_read_if_the_process_does_not_exist(driver, watch, proc):
     assert watched.read(10)["gpu.state{gpu=0}"] == 1
 
 
-def test_without_pid_the_processes_are_not_queried(driver, watch):
-    fake = driver("h100")
+def test_without_pid_the_processes_are_not_queried(fake, watch):
     watched = watch()
     fake.calls("nvmlDeviceGetComputeRunningProcesses_v3")
     watched.read()
     assert fake.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 0
 
 
-def test_a_process_in_two_lists_counts_once(driver, watch, process):
+def test_a_process_in_two_lists_counts_once_and_clients_of_mps_are_found(driver, watch, process):
     fake = driver("rtx4080s")
-    fake.gpus[0]["processes"], fake.gpus[0]["graphics"] = "5022:1000", "5022:1500,7:9"
+    fake.gpus[0] |= {"processes": "5022:1000", "graphics": "5022:1500,7:9", "mps": "5023:700"}
     fake.tell()
     process(5022)
-    assert shares(watch(Level.BASIC, pid=5022))[USED] == 1500
+    process(5023, parent=5022)
+    assert shares(watch(Level.BASIC, pid=5022))[USED] == 1500 + 700
 
 
-def test_mps_clients_are_found(driver, watch, process):
-    fake = driver("h100")
-    fake.gpus[0]["processes"], fake.gpus[0]["mps"] = "1:100", "11345:700"
-    fake.tell()
-    process(11345)
-    assert shares(watch(Level.BASIC, pid=11345))[USED] == 700
-
-
-def test_unknown_and_impossible_memory_of_a_process_is_absent(driver, watch, process):
-    fake = driver("h100")
+def test_unknown_and_impossible_memory_of_a_process_is_absent(fake, watch, process):
     process(11345)
     fake.gpus[0]["processes"] = "11345:!,0:1"
-    fake.tell()
     watched = watch(Level.BASIC, pid=11345)
     shares(watched)
     assert shares(watched) == {BUSY: 0}
     fake.gpus[0]["processes"] = f"11345:{TOTAL * 2}"
-    fake.tell()
     assert shares(watched) == {}
 
 
-def test_a_forbidden_process_list_is_reported(driver, watch, process):
-    fake = driver("h100")
+def test_a_forbidden_process_list_is_reported(fake, watch, process):
     fake.gpus[0]["processes"] = "!4"
     fake.tell()
     process(11345)
@@ -200,14 +183,12 @@ def test_each_mig_instance_has_its_own_process_metrics(driver, watch, process):
 # -- containers -------------------------------------------------------------------------------------------------
 
 
-def test_pids_of_the_agents_namespace_are_matched_by_nspid(driver, watch, process, contained):
-    fake = driver("h100")
+def test_pids_of_the_agents_namespace_are_matched_by_nspid(fake, watch, process, contained):
     contained(900, 1)  # /proc is the host's, we are in a container
     process(11345, inner=(27,))
     process(11346, parent=11345, inner=(28,))
     process(11347, parent=11345)  # outside the container
     fake.gpus[0]["processes"] = "27:1000,28:500,29:9"
-    fake.tell()
     watched = watch(Level.BASIC, pid=11345)
     assert shares(watched)[USED] == 1500
 
@@ -234,7 +215,6 @@ def test_in_a_container_with_unknown_pids_a_gpu_with_an_open_device_file_counts_
     }
     assert watched.collector.describe().endswith("the process tree is found by open device files, each GPU as a whole")
     fake.gpus[1]["processes"] = None  # nor does it list any
-    fake.tell()
     assert shares(watched)["gpu.process.memory.used{gpu=1}"] == 19818 * MIB
 
 
@@ -243,24 +223,19 @@ def test_in_a_container_a_known_pid_without_memory_gets_the_memory_of_the_gpu(dr
     contained(1)
     process(27)
     fake.gpus[0] |= {"processes": "27:0", "samples": "645400:1:13"}  # as driver 560 does
-    fake.tell()
     watched = watch(Level.BASIC, pid=27)
     shares(watched)
     fake.gpus[0]["samples"] = "645400:2:13"
-    fake.tell()
     assert shares(watched) == {USED: 19818 * MIB, SHARE: 100 * 19818 / 81559, BUSY: 100}
 
 
-def test_in_a_container_utilization_is_absent_if_others_share_the_gpu(driver, watch, process, contained):
-    fake = driver("h100")
+def test_in_a_container_utilization_is_absent_if_others_share_the_gpu(fake, watch, process, contained):
     contained(1)
     process(27)
     fake.gpus[0] |= {"processes": "27:5000,28:6000", "samples": "645400:1:13"}
-    fake.tell()
     watched = watch(Level.BASIC, pid=27)
     shares(watched)
     fake.gpus[0]["samples"] = "645400:2:13"
-    fake.tell()
     assert shares(watched) == {USED: 5000, SHARE: 100 * 5000 / TOTAL}
 
 
@@ -271,14 +246,13 @@ def test_outside_a_container_open_device_files_are_ignored(driver, watch, proces
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, until):
+def test_a_real_process_tree_is_found_by_its_pids(fake, library, tmp_path, until):
     from tests.agent.collectors.nvidia.conftest import Watch
 
     from chipwatch.collectors.nvidia import NvidiaCollector
 
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    fake = driver("h100")
     parent = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
     try:
         listing = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
@@ -297,7 +271,6 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     told = driver(many=2)
     told.gpus[0] |= {"processes": "71:1000,72:!", "samples": "71:5:40"}
     told.gpus[1] |= {"processes": "", "samples": ""}
-    told.tell()
     collector = watch().collector
     dims = Dimensions(gpu="0")
     assert [*collector._gpus.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
@@ -312,7 +285,6 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
 def test_a_process_of_which_the_driver_has_no_sample_did_nothing(driver, watch):
     told = driver()
     told.gpus[0] |= {"processes": "71:1,72:2", "samples": "71:5:40"}
-    told.tell()
     collector = watch().collector
     list(collector._gpus.processes())
     assert [one.utilization for one in collector._gpus.processes()] == [0, 0]
@@ -324,7 +296,6 @@ def test_a_process_of_which_the_driver_has_no_sample_did_nothing(driver, watch):
 def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(driver, watch):
     told = driver()
     told.gpus[0] |= {"processes": "27:1,28:2", "samples": "645400:5:40"}  # in a container
-    told.tell()
     collector = watch().collector
     list(collector._gpus.processes())
     told.gpus[0]["samples"] = "645400:9:30"
@@ -341,7 +312,6 @@ def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(driver, watc
     shares(watched)
     list(watched.collector._gpus.processes())
     told.gpus[0]["samples"] = "71:1800000000000200:42"
-    told.tell()
     assert shares(watched)[BUSY] == 42
     assert [one.utilization for one in watched.collector._gpus.processes()] == [42]
 
@@ -368,7 +338,6 @@ def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_drive
     told = driver("h100_mig")
     told.gpus[0]["mig"]["0"] |= {"profile": 9, "slice": 4}
     told.gpus[0]["mig"]["1"] |= {"profile": "!4", "slice": 0}  # no permission
-    told.tell()
     bench = watch()
     names = names_of(bench.collector._gpus.devices())
     assert {name: dims for name, dims in names.items() if "mig-" in name} == {

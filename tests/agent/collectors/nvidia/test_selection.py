@@ -16,22 +16,10 @@ def indexes(watched):
     return sorted({point.dims["gpu"] for point in watched.points})
 
 
-def test_all_gpus_are_read_by_default(driver, watch):
-    driver("h100", 3)
-    assert indexes(watch(Level.BASIC)) == ["0", "1", "2"]
-
-
 def test_gpus_are_selected_by_index_or_uuid(driver, watch):
     fake = driver("h100", 4)
     assert indexes(watch(Level.BASIC, devices=(1, fake.gpus[3]["uuid"]))) == ["1", "3"]
     assert indexes(watch(Level.BASIC, devices=("0", "2"))) == ["0", "2"]
-
-
-def test_the_uuid_of_an_instance_selects_its_gpu(driver, watch):
-    fake = driver("h100_mig", 2)
-    fake.gpus[1]["mig"] = {"0": fake.gpus[1]["mig"]["0"] | {"uuid": "MIG-11111111-0000-0000-0000-000000000000"}}
-    fake.write()
-    assert indexes(watch(Level.BASIC, devices=("MIG-11111111-0000-0000-0000-000000000000",))) == ["1"]
 
 
 def test_cuda_visible_devices_selects_gpus_only_if_configured(driver, watch, monkeypatch):
@@ -64,13 +52,3 @@ def test_the_options_can_be_written_in_toml_and_in_the_environment():
     env = {"CHIPWATCH_COLLECTORS__NVIDIA__DEVICES": "1,GPU-2", "CHIPWATCH_COLLECTORS__NVIDIA__DIMENSIONS": "model"}
     made = plugin_config(NvidiaCollector, "collectors", "nvidia", Config(pid=7), env=env)
     assert (made.devices, made.dimensions, made.pid) == (("1", "GPU-2"), ("model",), 7)
-
-
-def test_new_and_removed_mig_instances_are_followed(driver, watch):
-    fake = driver("h100_mig")
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.gpus[0]["mig"] = {"5": fake.gpus[0]["mig"]["0"]}
-    fake.tell()
-    assert "gpu.memory.used{gpu=0,mig=1}" not in watched.read(300)
-    assert {point.dims.get("mig") for point in watched.points} == {None, "0"}  # the same instance keeps its number

@@ -48,7 +48,6 @@ def test_an_error_of_any_query_affects_only_its_reading(driver, watch, place):
     for code in CODES:
         wrong = spoilt(PLACES[place], code)
         fake.gpus[0][place] = {**healthy, **wrong} if isinstance(healthy, dict) else wrong
-        fake.tell()
         gpu = watch()
         gpu.read()
         said = gpu.problems
@@ -62,11 +61,9 @@ def test_an_error_of_any_query_affects_only_its_reading(driver, watch, place):
         assert bool(said) == (code not in NO_TROUBLE), code
 
 
-def test_many_failures_are_one_message_for_each_group(driver, watch):
-    fake = driver("h100")
+def test_many_failures_are_one_message_for_each_group(fake, watch):
     fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], "!999")
     fake.gpus[0]["clock"] = dict.fromkeys("012", "!999")
-    fake.tell()
     gpu = watch()
     gpu.read()
     assert sorted(gpu.problems) == [
@@ -83,7 +80,6 @@ def test_a_lost_gpu_has_state_0_and_the_others_are_read(driver, watch):
     gpu = watch(Level.BASIC)
     assert len(gpu.read()) == 64
     fake.gpus[3]["lost"] = 1
-    fake.tell()
     for _ in range(3):
         read = gpu.read(10)
         assert len(read) == 57
@@ -99,10 +95,8 @@ def test_a_gpu_that_returns_is_read_again_and_its_counters_continue(driver, watc
     first = gpu.at + 1_000_000_000
     gpu.read()
     fake.gpus[1]["lost"] = 1
-    fake.tell()
     gpu.read(10)
     del fake.gpus[1]["lost"]
-    fake.tell()
     gpu.read(300)
     read = gpu.read(10)
     assert read["gpu.state{gpu=1}"] == 1
@@ -113,14 +107,11 @@ def test_the_other_gpus_keep_their_index_when_one_is_lost(driver, watch):
     fake = driver("h100", 3)
     for n, gpu in enumerate(fake.gpus):
         gpu["temperature"] = 40 + n
-    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[1]["lost"] = 1
-    fake.tell()
     watched.read()
     del fake.gpus[1]  # NVML does not list it any more: the third one moves up
-    fake.tell()
     fake.calls("nvmlDeviceGetCount_v2")
     read = watched.read()
     assert fake.calls("nvmlDeviceGetCount_v2") == 1
@@ -147,7 +138,6 @@ def test_a_new_gpu_is_found_within_five_minutes_under_an_unused_index(driver, wa
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus.insert(0, fake.gpus[0] | {"uuid": f"{NEW}0", "temperature": 33})
-    fake.tell()
     read = watched.read(300)
     assert states(read) == {"0": 1, "1": 1, "2": 1}
     assert read["gpu.temperature{gpu=2}"] == 33
@@ -158,11 +148,9 @@ def test_a_gpu_that_was_reset_is_read_again_within_ten_seconds(driver, watch):
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[1]["lost"] = 1
-    fake.tell()
     for _ in range(20):
         assert states(watched.read(5)) == {"0": 1, "1": 0}
     del fake.gpus[1]["lost"]
-    fake.tell()
     watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
     watched.read(5), watched.read(5), watched.read(5)
@@ -175,15 +163,12 @@ def test_a_gpu_that_was_reset_is_read_again_within_ten_seconds(driver, watch):
 def test_what_a_gpu_did_not_support_is_asked_again_after_a_reset(driver, watch):
     fake = driver("h100", 2)
     fake.gpus[1]["utilization"] = {"gpu": "!3", "memory": "!3"}
-    fake.tell()
     watched = watch(Level.BASIC)
     assert "gpu.utilization{gpu=1}" not in watched.read()
     fake.gpus[1]["lost"] = 1
-    fake.tell()
     watched.read(5)
     del fake.gpus[1]["lost"]
     fake.gpus[1]["utilization"] = fake.gpus[0]["utilization"]
-    fake.tell()
     watched.read(10)
     assert "gpu.utilization{gpu=1}" in watched.read(10)
 
@@ -193,14 +178,11 @@ def test_a_new_gpu_in_place_of_a_lost_one_has_its_index_and_its_xids(driver, wat
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[1]["lost"] = 1
-    fake.tell()
     watched.read(5)
     del fake.gpus[1]["lost"]
     fake.gpus[1] |= {"uuid": f"{NEW}1", "temperature": 33}
-    fake.tell()
     watched.read(10)
     fake.machine["events"] = "1:13"
-    fake.tell()
     read = watched.read(10)
     assert states(read) == {"0": 1, "1": 1, "2": 1}
     assert read["gpu.temperature{gpu=1}"] == 33
@@ -216,13 +198,11 @@ def test_gpus_that_return_with_other_uuids_are_not_lost(driver, watch, returned)
     watched.read()
     for gpu in fake.gpus:
         gpu["lost"] = 1
-    fake.tell()
     assert set(states(watched.read(5)).values()) == {0}
     del fake.gpus[returned:]
     for n, gpu in enumerate(fake.gpus):
         del gpu["lost"]
         gpu["uuid"] = f"{NEW}{n}"
-    fake.tell()
     watched.read(10)
     assert states(watched.read(10)) == {str(n): int(n < returned) for n in range(8)}
     listed = [name for name in names_of(watched.collector._gpus.devices()) if name.startswith("GPU-")]
@@ -233,17 +213,14 @@ def test_a_gpu_that_returns_takes_its_index_also_beside_a_new_one(driver, watch)
     fake = driver("h100", 3)
     for n, gpu in enumerate(fake.gpus):
         gpu["temperature"] = 40 + n
-    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     for gpu in fake.gpus:
         gpu["lost"] = 1
-    fake.tell()
     watched.read(5)
     first, second, third = fake.gpus
     del second["lost"], third["lost"]
     fake.gpus[:] = [second, first | {"uuid": f"{NEW}0", "lost": None, "temperature": 50}, third]
-    fake.tell()
     watched.read(10)
     read = watched.read(10)
     assert {name: read[name] for name in read if "temperature" in name} == {
@@ -256,15 +233,12 @@ def test_gpus_stay_lost_while_the_driver_is_loaded_again_and_are_found_soon_afte
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
-    fake.tell()
     watched.read(5)
     fake.machine["init"] = "!9"
-    fake.tell()
     for _ in range(20):
         assert states(watched.read(10)) == {"0": 0, "1": 0}
         assert "the kernel module is not loaded" in watched.problems[0]
     del fake.machine["init"], fake.gpus[0]["lost"], fake.gpus[1]["lost"]
-    fake.tell()
     watched.read(5), watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
     assert watched.problems == []
@@ -275,28 +249,22 @@ def test_a_gpu_without_a_handle_after_nvml_was_reopened_stays_lost(driver, watch
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
-    fake.tell()
     watched.read(5)
     del fake.gpus[0]["lost"], fake.gpus[1]["lost"]
     fake.gpus[1]["handle"] = "!999"
-    fake.tell()
     watched.read(10)
     assert states(watched.read(5)) == {"0": 1, "1": 0}
     del fake.gpus[1]["handle"]
-    fake.tell()
     watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
 
 
-def test_a_driver_that_cannot_be_opened_again_for_five_minutes_is_unavailable(driver, watch):
-    fake = driver("h100")
+def test_a_driver_that_cannot_be_opened_again_for_five_minutes_is_unavailable(fake, watch):
     watched = watch(Level.BASIC)
     watched.read()
     fake.gpus[0]["lost"] = 1
-    fake.tell()
     watched.read(5)
     fake.machine["init"] = "!18"
-    fake.tell()
     for _ in range(30):
         watched.read(10)
     with pytest.raises(Unavailable, match="different versions"):
@@ -307,18 +275,15 @@ def test_a_driver_that_cannot_be_opened_again_for_five_minutes_is_unavailable(dr
 def test_a_gpu_without_the_wanted_instance_is_not_lost_but_not_read(driver, watch):
     fake = driver("h100_mig", 2)
     wanted = fake.gpus[1]["mig"]["0"]["uuid"] = "MIG-11111111-0000-0000-0000-000000000000"
-    fake.tell()
     watched = watch(Level.BASIC, devices=(0, wanted))
     assert states(watched.read()) == {"0": 1, "1": 1}
     del fake.gpus[1]["mig"]["0"]
-    fake.tell()
     assert states(watched.read(300)) == {"0": 1}
 
 
 def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
     fake = driver("h100", 2)
     fake.gpus[1]["handle"] = "!15"
-    fake.tell()
     watched = watch(Level.BASIC, dimensions=("uuid",))
     watched.read()
     assert watched.problems == []
@@ -327,7 +292,6 @@ def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
     }
     assert states == {"0": (1, fake.gpus[0]["uuid"]), "1": (0, "unknown")}
     del fake.gpus[1]["handle"]
-    fake.tell()
     watched.read(300)
     states = {
         point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
@@ -338,7 +302,6 @@ def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
 def test_a_forbidden_gpu_is_reported_and_the_others_are_read(driver, watch):
     fake = driver("h100", 2)
     fake.gpus[0]["handle"] = "!4"
-    fake.tell()
     watched = watch(Level.BASIC)
     read = watched.read()
     assert read["gpu.state{gpu=1}"] == 1
@@ -351,24 +314,14 @@ def test_nvml_is_reopened_only_when_every_gpu_is_lost(driver, watch):
     watched = watch(Level.ALL)
     watched.read()
     fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
-    fake.tell()
     fake.calls("nvmlInitWithFlags")
     assert set(watched.read().values()) == {0}
     assert set(watched.read(10).values()) == {0}
     inits = fake.calls("nvmlInitWithFlags")
     fake.gpus[0].pop("lost"), fake.gpus[1].pop("lost")
-    fake.tell()
     watched.read(300)
     read = watched.read(1)
     assert (inits, read["gpu.state{gpu=0}"], read["gpu.sm.active{gpu=1}"]) == (1, 1, 98.25)
-
-
-def test_a_required_reset_is_state_0_and_the_other_values_are_read(driver, watch):
-    fake = driver("h100")
-    fake.gpus[0]["utilization"] = {"gpu": "!16"}
-    fake.tell()
-    read = watch(Level.BASIC).read()
-    assert (read["gpu.state{gpu=0}"], read["gpu.temperature{gpu=0}"]) == (0, 59)
 
 
 RECOVERIES = [
@@ -418,7 +371,6 @@ def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, wat
     fake = driver("h100")
     fake.machine["driver"] = version
     fake.gpus[0]["field"]["230"] = value
-    fake.tell()
     watched = watch(Level.BASIC)
     read = watched.read()
     assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, state)
@@ -443,7 +395,6 @@ def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver,
     fake = driver("h100")
     fake.machine["driver"] = version
     fake.gpus[0]["field"] |= {"226": reset, "227": drain, "230": "0u" if version.startswith("57") else "2u"}
-    fake.tell()
     read = watch(Level.BASIC).read()
     assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, 0 if actions else 1)
 
@@ -459,7 +410,6 @@ def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_ser
         ("0u", {"drain_p2p": 0, "gpu_reset": 0}, 1),
     ):
         fake.gpus[0]["field"]["230"] = action
-        fake.tell()
         read = watched.read(3700)
         assert (recoveries(read), read["gpu.state{gpu=0}"]) == (shown, state)
     assert watched.problems == []
@@ -484,33 +434,27 @@ def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(driver,
     watched = watch(level)
     for broken, state in ((wrong, 0), ({}, 1), (wrong, 0)):
         fake.gpus[0] = healthy | broken
-        fake.tell()
         for seconds in (10, 1):
             read = watched.read(seconds)
             assert (read["gpu.state{gpu=0}"], read["gpu.state{gpu=1}"]) == (state, 1)
     assert "gpu.utilization{gpu=0}" in read
 
 
-def test_a_gpu_whose_queries_are_forbidden_is_not_broken(driver, watch):
-    fake = driver("h100")
+def test_a_gpu_whose_queries_are_forbidden_is_not_broken(fake, watch):
     fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], "!4")
     for name in ("temperature", "limit", "power"):
         fake.gpus[0][name] = "!4"
-    fake.tell()
     assert watch(Level.BASIC).read()["gpu.state{gpu=0}"] == 1
 
 
-def test_gpus_are_read_on_while_the_driver_cannot_count_them(driver, watch):
-    fake = driver("h100")
+def test_gpus_are_read_on_while_the_driver_cannot_count_them(fake, watch):
     watched = watch(Level.BASIC)
     healthy = watched.read().keys()
     fake.machine["count"] = "!10"
-    fake.tell()
     assert watched.read(300).keys() >= healthy
     assert watched.problems == ["NVML: Error 10 (NVML 10)"]
     assert watched.read(600).keys() >= healthy
     del fake.machine["count"]
-    fake.tell()
     watched.read(10)
     assert watched.problems == []
 
@@ -523,14 +467,12 @@ def test_a_driver_that_is_loaded_again_is_opened_again_within_ten_seconds(driver
     for gpu in fake.gpus:
         gpu["utilization"] = {"gpu": f"!{code}"}
     fake.machine["init"] = f"!{code}"
-    fake.tell()
     assert watched.read()["gpu.state{gpu=0}"] == 0
     assert watched.read()["gpu.state{gpu=1}"] == 0
     assert [text for text in watched.problems if "NVML: " in text]
     del fake.machine["init"]
     for gpu in fake.gpus:
         gpu["utilization"] = {"gpu": 5, "memory": 5}
-    fake.write()
     for _ in range(2):
         read = watched.read(10)
     assert read.keys() >= healthy
@@ -560,28 +502,22 @@ def test_a_machine_without_the_driver_is_unavailable(tmp_path, monkeypatch):
         (11, r"NVML: Interrupt Request Issue \(NVML 11\)$"),
     ],
 )
-def test_the_reason_for_a_failing_driver_says_what_to_do(driver, watch, code, sentence):
-    fake = driver("h100")
+def test_the_reason_for_a_failing_driver_says_what_to_do(fake, watch, code, sentence):
     fake.machine["init"] = f"!{code}"
-    fake.write()
     with pytest.raises(Unavailable, match=sentence):
         watch()
 
 
-def test_nvml_is_closed_if_the_gpus_cannot_be_counted(driver, watch):
-    fake = driver("h100")
+def test_nvml_is_closed_if_the_gpus_cannot_be_counted(fake, watch):
     fake.machine["count"] = "!999"
-    fake.write()
     fake.calls("nvmlInitWithFlags"), fake.calls("nvmlShutdown")
     with pytest.raises(Unavailable, match="NVML: Unknown Error"):
         watch()
     assert (fake.calls("nvmlInitWithFlags"), fake.calls("nvmlShutdown")) == (1, 1)
 
 
-def test_a_driver_without_gpus_is_unavailable(driver, watch):
-    fake = driver("h100")
+def test_a_driver_without_gpus_is_unavailable(fake, watch):
     fake.gpus.clear()
-    fake.write()
     with pytest.raises(Unavailable, match=r"NVML lists no GPU$"):
         watch()
 
@@ -609,23 +545,10 @@ def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, wat
     mig = fake.gpus[0]["mig"]
     *_, last = [*mig]
     mig["5"] = mig.pop(last) | {"uuid": "MIG-11111111-0000-0000-0000-000000000005", "gi": 9}
-    fake.tell()
     watched.read(5)
     assert parts(watched) == {one["uuid"] for one in mig.values()}
     assert "gpu.memory.used{gpu=0,mig=5}" in watched.read(5)
     assert f"gpu.memory.used{{gpu=0,mig={last}}}" not in watched.read(5)
-
-
-def test_the_first_instances_of_a_gpu_are_found_within_ten_seconds(driver, watch):
-    fake = driver("h100_mig")
-    mig, fake.gpus[0]["mig"] = fake.gpus[0]["mig"], None
-    fake.tell()
-    watched = watch(Level.BASIC)
-    watched.read(), watched.read(5), watched.read(5)
-    fake.gpus[0]["mig"] = mig
-    fake.tell()
-    watched.read(5), watched.read(5)
-    assert parts(watched) == {one["uuid"] for one in mig.values()}
 
 
 def test_a_gpu_that_is_divided_no_more_has_its_utilization_again(driver, watch):
@@ -634,7 +557,6 @@ def test_a_gpu_that_is_divided_no_more_has_its_utilization_again(driver, watch):
     for _ in range(3):
         assert "gpu.utilization{gpu=0}" not in watched.read(5)
     fake.gpus[0] |= {"mig": None, "migs": 0, "utilization": {"gpu": 40, "memory": 10}}
-    fake.tell()
     watched.read(5), watched.read(5)
     assert watched.read(5)["gpu.utilization{gpu=0}"] == 40
 
@@ -646,7 +568,6 @@ def test_instances_stay_while_the_driver_cannot_list_them(driver, watch, wrong):
     watched.read()
     before = parts(watched)
     fake.gpus[0] = together(fake.gpus[0], wrong)
-    fake.tell()
     watched.read(5), watched.read(10)
     assert watched.problems
     assert parts(watched) == before

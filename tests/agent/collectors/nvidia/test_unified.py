@@ -66,7 +66,6 @@ def test_memory_that_the_driver_does_not_tell_is_absent(driver, watch, sys, proc
     fake.gpus[0]["processes"] = processes or ""
     if processes is None:
         fake.gpus[0] |= {"processes": "!13", "graphics": "!13", "mps": "!13"}
-    fake.tell()
     gpu = watch(sys=sys)
     read = gpu.read()
     assert (USED in read) is (processes == "!3"), "the other lists are empty"
@@ -148,8 +147,7 @@ def test_a_jetson_without_nvml_has_load_temperature_and_memory(machine, sys, tmp
 
 
 @pytest.mark.parametrize("node", [3, 4, 5])
-def test_memory_that_is_a_numa_node_without_cpus_is_the_machines_too(driver, watch, machine, sys, node):
-    fake = driver("h100")
+def test_memory_that_is_a_numa_node_without_cpus_is_the_machines_too(fake, watch, machine, sys, node):
     fake.gpus[0]["numa"] = node
     fake.tell()
     machine("devices/system/node/node3/cpulist", "0-71\n")
@@ -159,8 +157,6 @@ def test_memory_that_is_a_numa_node_without_cpus_is_the_machines_too(driver, wat
     assert read[USED] == 19818 << 20, "its own, from NVML"
 
 
-def test_a_total_that_no_gpu_has_is_absent(driver, watch):
-    fake = driver("h100")
+def test_a_total_that_no_gpu_has_is_absent(fake, watch):
     fake.gpus[0]["memory"]["total"] = 2**62
-    fake.tell()
     assert USED not in watch().read()

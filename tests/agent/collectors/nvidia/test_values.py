@@ -90,7 +90,6 @@ def test_fields_that_a_gpu_lacks_are_left_out_of_the_next_call_and_asked_again_a
     assert len([key for key in fields["own"] if key[0] == 165]) == 18 < MOST_LINKS
     assert not {number for number, _ in fields["links"]} & {161, 162, 163}, "of NVLink 4"
     fake.gpus[0]["field"]["161.3"] = 7
-    fake.tell()
     gpu.read(PAUSE)
     assert "gpu.link.errors{gpu=0,kind=nvlink_replay}" not in gpu.faults
     gpu.read(3600)
@@ -102,7 +101,6 @@ def test_fields_that_a_gpu_lacks_are_left_out_of_the_next_call_and_asked_again_a
 def test_links_that_are_down_are_counted_by_the_field_or_one_by_one(driver, watch, has_field):
     fake = driver("gb300")
     fake.gpus[0] |= {"links_down": 3} | ({} if has_field else {"link_fields": 0})
-    fake.tell()
     fake.calls("nvmlDeviceGetNvLinkState")
     gpu = watch()
     read = seldom(gpu)
@@ -114,18 +112,15 @@ def test_links_that_are_down_are_counted_by_the_field_or_one_by_one(driver, watc
 def test_a_link_that_sleeps_is_up_and_one_with_an_odd_error_leaves_the_count_open(driver, watch):
     fake = driver("gb300")
     fake.gpus[0]["field"] |= {"165.4": "2u"}
-    fake.tell()
     gpu = watch()
     assert seldom(gpu)["gpu.links{gpu=0,kind=nvlink,state=up}"] == 18
     fake.gpus[0]["field"] |= {"165.4": "!999"}
-    fake.tell()
     assert "gpu.links{gpu=0,kind=nvlink,state=up}" not in seldom(gpu, PAUSE)
 
 
 def test_links_to_the_cpu_are_up_down_or_at_low_power(driver, watch):
     fake = driver("gb300")
     fake.gpus[0]["field"] |= {"171.1": "0u", "234": "1u"}
-    fake.tell()
     read = seldom(watch())
     assert [read[f"gpu.links{{gpu=0,kind=c2c,state={state}}}"] for state in ("up", "down", "low_power")] == [1, 1, 1]
 
@@ -135,25 +130,20 @@ def test_a_link_that_fails_or_goes_and_comes_back_adds_only_what_it_counted_mean
     fake = driver("gb300")
     field = fake.gpus[0]["field"]
     field |= {"208.2": 1000, "208.3": 5}
-    fake.tell()
     gpu = watch()
     gpu.read()
     assert gpu.faults[name] == 0, "counted since the first reading"
     field |= {"208.2": "!999", "208.3": 7}
-    fake.tell()
     gpu.read(PAUSE)
     assert name not in gpu.faults, "a part of the sum is missing"
     field |= {"208.2": "!3"}
-    fake.tell()
     gpu.read(PAUSE)
     assert gpu.faults[name] == 2
     field |= {"208.2": 1004}
-    fake.tell()
     gpu.read(3600)
     gpu.read(PAUSE)
     assert gpu.faults[name] == 2, "1004 is no increase"
     field |= {"208.2": 1005}
-    fake.tell()
     gpu.read(PAUSE)
     assert gpu.faults[name] == 3
 
@@ -162,7 +152,6 @@ def test_a_link_that_fails_or_goes_and_comes_back_adds_only_what_it_counted_mean
 def test_a_gpu_outside_the_fabric_has_neither_cluster_nor_clique(driver, watch, fabric):
     fake = driver("gb300")
     fake.gpus[0]["fabric"] |= fabric
-    fake.tell()
     read = seldom(watch())
     assert {name: value for name, value in read.items() if "fabric" in name} == {
         "gpu.fabric{clique=none,cluster=none,gpu=0}": 0
@@ -172,16 +161,13 @@ def test_a_gpu_outside_the_fabric_has_neither_cluster_nor_clique(driver, watch, 
 def test_the_worst_link_has_the_rate_of_bit_errors(driver, watch):
     fake = driver("gb300")
     fake.gpus[0]["field"] |= {"220.3": 0x20B, "220.4": 0x10B, "222.1": "0d"}
-    fake.tell()
     read = seldom(watch())
     assert read["gpu.nvlink.bit_error_rate{gpu=0,kind=effective}"] == pytest.approx(2e-11)
     assert read["gpu.nvlink.bit_error_rate{gpu=0,kind=symbol}"] == 0
 
 
-def test_banks_are_counted_by_spare_rows_and_reasons_stay_once_they_were_seen(driver, watch):
-    fake = driver("h100")
+def test_banks_are_counted_by_spare_rows_and_reasons_stay_once_they_were_seen(fake, watch):
     fake.gpus[0] |= {"spare": 2, "reasons": 0x24}
-    fake.tell()
     gpu = watch()
     read = seldom(gpu)
     banks = {name: value for name, value in read.items() if "banks" in name}
@@ -190,7 +176,6 @@ def test_banks_are_counted_by_spare_rows_and_reasons_stay_once_they_were_seen(dr
         for word, count in {"max": 638, "high": 0, "partial": 0, "low": 0, "none": 2}.items()
     }
     fake.gpus[0]["reasons"] = 4
-    fake.tell()
     reasons = {name: value for name, value in seldom(gpu, PAUSE).items() if "clock.reduced" in name}
     assert reasons == {"gpu.clock.reduced{gpu=0,reason=power_cap}": 1, "gpu.clock.reduced{gpu=0,reason=sw_thermal}": 0}
 
@@ -198,7 +183,6 @@ def test_banks_are_counted_by_spare_rows_and_reasons_stay_once_they_were_seen(dr
 def test_a_pending_retirement_of_pages_is_a_pending_replacement(driver, watch):
     fake = driver("t4")
     fake.gpus[0]["field"] |= {"31": "1u", "29": 3, "30": 1}
-    fake.tell()
     gpu = watch()
     read = seldom(gpu)
     assert gpu.faults["gpu.fault{fault=rows_pending,gpu=0}"] == 1
@@ -248,7 +232,6 @@ def test_garbage_in_fields_is_absent_and_no_error(driver, watch, garbage):
     gpu.read()
     fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], garbage)
     fake.gpus[0]["margin"] = 2**31 - 1
-    fake.tell()
     read = seldom(gpu, PAUSE)
     assert gpu.problems == []
     assert "gpu.temperature.margin{gpu=0}" not in read
