@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
-from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.foundation import Libraries, bind
 from chipwatch.collectors.apple.hardware import AppleHardware
 from chipwatch.collectors.apple.registry import frequencies
@@ -94,10 +93,6 @@ def test_all_of_the_gpu_is_read_over_the_time_between_two_readings(opened):
     assert str(opened.hardware) == "IOReport, IOAccelerator, 3 sensors of the SMC"
 
 
-def test_the_first_reading_has_the_values_that_need_no_second_one(opened):
-    assert opened.read() == ({"gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}, [])
-
-
 def test_a_reading_right_after_another_does_not_spoil_the_next_one(opened):
     opened.read(0.09, watts=900.0, P8=1.0)
     assert opened.read(0.91, watts=900.0)[0]["gpu.power"] == pytest.approx(900.0)
@@ -108,11 +103,6 @@ def test_an_idle_gpu_uses_nothing_and_has_no_clock(opened):
     assert (found["gpu.utilization"], found["gpu.power"]) == (0.0, 0.0)
     assert "gpu.clock.graphics" not in found
     assert problems == []
-
-
-def test_a_power_above_16_5_watts_is_not_limited(opened):
-    assert opened.read(5.0, watts=160.0)[0]["gpu.power"] == pytest.approx(160.0)
-    assert "gpu.power.utilization" not in {metric.name for metric in AppleCollector.metrics}
 
 
 @pytest.mark.parametrize("unit", ["mJ", "uJ", "nJ"])
@@ -147,11 +137,6 @@ def test_a_sensor_that_is_off_or_invalid_does_not_count(opened, mac):
     assert "gpu.temperature" not in opened.read()[0]
 
 
-def test_a_sensor_that_is_gone_does_not_count(opened, mac):
-    mac.tell(sensors=[("Tg05", "flt ", 44.0)])
-    assert opened.read()[0]["gpu.temperature"] == 44.0
-
-
 def test_sensors_are_found_in_a_table_that_is_not_sorted(mac, watch):
     mac.tell(sensors=[("Tg05", "flt ", 42.0), ("TB0p", "flt ", 50.0), ("FNum", "ui8 ", 0)])
     watch.open()
@@ -177,12 +162,6 @@ def test_a_virtual_machine_has_no_gpu(mac, watch):
     assert mac.leaked == 0
 
 
-def test_a_system_without_the_sign_of_a_virtual_machine_is_not_one(mac, watch):
-    mac.tell(vm=None)
-    watch.open()
-    assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
-
-
 def test_only_zeros_give_no_values(mac, watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
@@ -196,13 +175,6 @@ def test_without_ioreport_utilization_comes_from_the_registry(mac, watch):
     expected = {"gpu.utilization": 57, "gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}
     assert watch.read() == (expected, [])
     assert str(watch.hardware) == "IOAccelerator, 3 sensors of the SMC"
-
-
-def test_without_states_utilization_comes_from_the_registry(mac, watch):
-    mac.tell(times=None)
-    watch.open()
-    found, _ = watch.read(1.0, watts=4.0)
-    assert (found["gpu.utilization"], found["gpu.power"]) == (57, pytest.approx(4.0))
 
 
 def test_without_the_energy_model_only_the_power_is_absent(mac, watch):
@@ -291,15 +263,6 @@ def test_a_thousand_readings_leak_nothing(opened, mac):
     assert mac.leaked == 0
 
 
-def test_a_hundred_openings_leak_nothing(watch, mac):
-    for _n in range(100):
-        watch.open()
-        watch.read(1.0)
-        watch.close()
-        watch.close()
-        assert mac.leaked == 0
-
-
 def whole_life(watch):
     """Open, read four times, close; return how often it was read."""
     read = 0
@@ -380,10 +343,6 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
 
 
 # -- sums -------------------------------------------------------------------------------------------------------
-
-
-def test_the_clocks_come_from_the_table_without_the_off_state():
-    assert frequencies(bytes.fromhex(table(CLOCKS))) == [mhz * MHZ for mhz in CLOCKS[1:]]
 
 
 @pytest.mark.parametrize("cut", range(1, 8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,19 +101,6 @@ def test_a_mac_is_read_through_the_child(bench, library, until):
 def test_the_contract_is_kept(library):
     command = [sys.executable, "-c", MAC, library]
     assert check_collector(AppleCollector(AppleCollector.Config(), reader=command))
-
-
-def test_a_reader_that_crashes_is_started_again(bench, until, tmp_path):
-    pid = tmp_path / "pid"
-    bench.shell(f"echo $$ > {pid}; {PRINTS}; {PRINTS}; exec sleep 60")
-    assert bench.tick() == ({"gpu.power": 7.5}, [])
-    first = int(pid.read_text())
-    os.kill(first, signal.SIGSEGV)
-    why = f"the reader of Apple's GPU was ended by signal {signal.SIGSEGV:d}; it is started again later"
-    assert until(lambda: why in bench.tick()[1])
-    assert bench.tick()[0] == {"gpu.power": 7.5}  # still recent
-    bench.clock.now += 2.0
-    assert until(lambda: bench.tick() and int(pid.read_text() or first) != first)
 
 
 def test_a_reader_that_crashes_at_the_start_is_unavailable(bench):
