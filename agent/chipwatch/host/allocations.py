@@ -1,4 +1,4 @@
-"""Devices that a scheduler gave to a job: mapping files of DCGM's convention, and the kubelet's pod resources."""
+"""Finds which devices a scheduler gave to which job: in Slurm by mapping files, in Kubernetes by the kubelet."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from chipwatch.host.procfs import read_small
 from chipwatch.net.protobuf import messages, text_of
 
 MAX_FILES: Final = 1024
-"""Mapping files that are read, and devices of the kubelet that are taken."""
+"""Most mapping files that are read, and most devices that are taken from the kubelet."""
 MAX_JOBS, MAX_MAPPING = 64, 1 << 14
-"""Jobs of one mapping file, and its bytes."""
+"""Most jobs in one mapping file, and most bytes of it that are read."""
 NAME: Final = re.compile(r"\d{1,4}([.-]\d{1,4})?|(GPU|MIG)-[0-9a-fA-F/-]{1,80}")
-"""A mapping file: the GPU's index, or index and GPU instance, which a fork of dcgm-exporter joins by `-`; a UUID."""
+"""Name of a mapping file: a GPU's index, an index and a GPU instance (some tools join them by `-`), or a UUID."""
 JOB: Final = re.compile(r"[1-9]\w{0,63}")
-"""A job in it; some prologs write 0 for none."""
+"""A job in a mapping file; some prologs write 0 if there is none."""
 _PCI: Final = r"([\da-f]{4})-([\da-f]{2})-([\da-f]{2})-([0-7])-0x[\da-f]{4}", r"\1:\2:\3.\4"
 RESOURCES: Final = {
     "nvidia.com/": (
         (r"((GPU|MIG)-.+|\d+)", r"\1"),
-        (r"nvidia(\d+)/gi(\d+)", r"\1.\2"),  # of Google's plugin: GPU and GPU instance
+        (r"nvidia(\d+)/gi(\d+)", r"\1.\2"),  # Google's plugin: GPU and GPU instance
         (r"(nvidia\d+)", r"\1"),
     ),
     "gpu.nvidia.com": ((r"(gpu-\d+-mig)-.+-(\d+-\d+)", r"\1-\2"),),  # GPU, profile, its number, placement
     "amd.com/": ((r"([\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7]|amdgpu_xcp_\d+)", r"\1"),),
-    "gpu.amd.com": ((r"gpu-(\d+)-\d+", r"card\1"),),  # of DRM: card, renderD
-    "gpu.intel.com/": ((r"(card\d+)-\d+", r"\1"),),  # of a device that several pods share, its number
+    "gpu.amd.com": ((r"gpu-(\d+)-\d+", r"card\1"),),  # DRM: the card, and its renderD
+    "gpu.intel.com/": ((r"(card\d+)-\d+", r"\1"),),  # a card, and a number if several pods share it
     "gpu.intel.com": (_PCI,),
     "aws.amazon.com/neuroncore": ((r"(\d+)", r"core\1"),),
     "aws.amazon.com/neuron": ((r"(\d+)", r"neuron\1"),),
@@ -44,32 +44,33 @@ RESOURCES: Final = {
     "google.com/tpu": ((r"(\d+)", r"tpu\1"),),
 }
 """
-Resources of device plugins and drivers of dynamic resource allocation: their names of devices, and ours.
+The names that device plugins, and drivers of dynamic resource allocation, give to devices; and our names for these.
 
-A name of another form stays as it is; below a prefix with `/` it names a network card or a resource for monitoring.
+The keys are prefixes of resources. For a prefix with `/`, a name of another form is not an accelerator: a network card,
+or a resource for monitoring. For other prefixes, such a name stays as it is.
 Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
 DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
 intel/intel-device-plugins-for-kubernetes, Google's names in NVIDIA/dcgm-exporter's transformation/kubernetes.go,
 AMD's in ROCm/k8s-device-plugin (internal/pkg/plugin, docs on resource names), ResourceSlices of EKS for neuron.aws.com.
 """
 KEPT: Final = 60.0
-"""Seconds for which the kubelet's last answer is used while the kubelet does not answer: only it gives devices."""
+"""Seconds for which the kubelet's last answer is used while the kubelet does not answer."""
 NO_GPUS: Final = ("amd.com/nic", "amd.com/vnic")
-"""Resources below a prefix of RESOURCES whose devices have the names of GPUs: network cards, by PCI address."""
+"""Resources whose devices look like GPUs and are network cards, named by PCI address."""
 REPLICA: Final = re.compile(r"(::|/vgpu|-slice-)\d+$")
-"""Of a device that several pods share by time or MPS: the plugins of NVIDIA, Google and AMD (timeslice.go)."""
+"""End of the name of a device that several pods share: the plugins of NVIDIA, Google and AMD (timeslice.go)."""
 CDI: Final = re.compile(r"(?:k8s\.)?([^/=]+)/([^=]+)=(?:[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}-)?(?!common$)(.+)")
 """
-A device of the container's runtime: vendor, class, device, of which the driver's claims have the claim's uid before it.
+The name of a device for the container's runtime: vendor, class and device, which may have a claim's uid before it.
 
-Older kubelets name the devices of a claim in no other way. Source: GetClaimDeviceName in NVIDIA/k8s-dra-driver-gpu.
+Older kubelets name the devices of a claim only in this way. Source: GetClaimDeviceName in NVIDIA/k8s-dra-driver-gpu.
 """
 METHOD: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto , since Kubernetes 1.20."""
 TIMEOUT: Final = 1.0
-"""Seconds; the kubelet answers from memory."""
+"""Seconds to wait for an answer of the kubelet, which has it in memory."""
 MAX_BYTES: Final = 4 << 20
-"""Of an answer; a node of 250 pods needs about 0.1 MB."""
+"""Most bytes of an answer; for 250 pods it has about 0.1 MB."""
 MISSING: Final = "grpcio is not installed: install chipwatch with the extra 'kubernetes'"
 
 
@@ -80,17 +81,17 @@ class PodDevice(NamedTuple):
     pod: str
     container: str
     resource: str
-    """Such as nvidia.com/gpu; with dynamic resource allocation the name of the driver."""
+    """The resource, such as nvidia.com/gpu; with dynamic resource allocation, the name of the driver."""
     device: str
-    """As the device plugin names it."""
+    """The device plugin's name of the device."""
 
 
 class KubeletFailed(Exception):
-    """The socket exists and gave no usable answer; the message says why."""
+    """The kubelet's socket exists, and no usable answer came; the message says why."""
 
 
 class Kubelet:
-    """The service; grpcio (22 MB) is loaded only where the socket exists."""
+    """A client of the kubelet's service for pod resources. grpcio (22 MB) is loaded only if the socket exists."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -99,7 +100,7 @@ class Kubelet:
         """True if the socket existed at the last call."""
 
     def devices(self) -> Iterator[PodDevice]:
-        """Yield the devices of all containers, none without a socket; raise KubeletFailed."""
+        """Yield the devices of all containers, none if there is no socket; raise KubeletFailed."""
         self.present = os.path.exists(self._socket)  # noqa: PTH110  # a Path raises PermissionError
         if not self.present:
             self.close()
@@ -127,7 +128,7 @@ class Kubelet:
         try:
             answer: bytes = self._channel.unary_unary(METHOD)(b"", timeout=TIMEOUT)
         except grpc.RpcError as error:
-            self.close()  # an old channel waits up to two minutes between attempts
+            self.close()  # a channel that failed waits up to two minutes
             raise KubeletFailed(f"{self._socket}: {error.details()} [{error.code().name}]") from None
         return answer
 
@@ -152,7 +153,7 @@ def decode(answer: bytes) -> Iterator[PodDevice]:
 
 
 def _by_runtime(devices: Iterable[bytes]) -> dict[tuple[str, str], None]:
-    """Return the driver and the device in each name of the container's runtime, once."""
+    """Return the driver and the device in names for the container's runtime, each pair once."""
     named: dict[tuple[str, str], None] = {}
     for device in devices:
         if match := CDI.fullmatch(text_of(device, 1)):
@@ -162,29 +163,29 @@ def _by_runtime(devices: Iterable[bytes]) -> dict[tuple[str, str], None]:
 
 
 class Allocations:
-    """Reads the first source that exists: the mapping folder, then the kubelet."""
+    """Reads the allocations of devices to jobs from the first source that exists: a mapping folder, or the kubelet."""
 
     def __init__(
         self, root: Path, mapping: Path | None, kubelet: Path | None, environ: Mapping[str, str] = os.environ
     ) -> None:
         """
-        `root`: the host's /; `mapping`: a mapping folder to use instead of the known ones; `kubelet`: its socket.
+        Take the host's /, and perhaps the only mapping folder to use, and the kubelet's socket.
 
-        None: the first known mapping folder that exists; the socket below `root`.
+        Without `mapping`, the first known folder that exists is used; without `kubelet`, the usual socket below `root`.
         """
         self._folders = mapping_folders(root, mapping, environ)
         self._kubelet = Kubelet(kubelet or root / "var/lib/kubelet/pod-resources/kubelet.sock")
         self.source = ""
-        """Where the allocations of the last reading are from; "" if there is none."""
+        """The source of the last reading: a folder or a socket; "" if there is none."""
         self.missing: dict[str, str] = {}
-        """Sources that could not be read, and why."""
+        """The reason for each source that could not be read."""
         self._answer: list[Allocation] = []
-        """Of the kubelet."""
+        """The last answer of the kubelet."""
         self._answered = -math.inf
-        """When that came (monotonic seconds)."""
+        """Time of the last answer (monotonic seconds)."""
 
     def read(self) -> list[Allocation]:
-        """Return the devices that are allocated now, none without a source."""
+        """Return the devices that are allocated now, none if there is no source."""
         self.missing.clear()
         self.source = ""
         for folder in self._folders:
@@ -198,7 +199,7 @@ class Allocations:
             self.source = folder
             if allocations:
                 return allocations
-            break  # no job has a device, or nothing writes there
+            break  # no job has a device, or nothing writes there: ask the kubelet
         try:
             allocations = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
             if self._kubelet.present:
@@ -216,7 +217,7 @@ class Allocations:
 
 
 def _mapped(folder: str) -> Iterator[Allocation]:
-    """Yield the jobs of each device in a mapping folder; raise OSError without one."""
+    """Yield the jobs of each device in a mapping folder; raise OSError if there is no such folder."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, MAX_FILES) if NAME.fullmatch(entry.name))
     for name in names:
@@ -224,13 +225,13 @@ def _mapped(folder: str) -> Iterator[Allocation]:
         try:
             words = read_small(f"{folder}/{name}", MAX_MAPPING).decode("ascii", "replace").split()
         except (FileNotFoundError, IsADirectoryError):
-            continue  # its job has ended
+            continue  # the device's job has ended
         for job in filter(JOB.fullmatch, words[:MAX_JOBS]):
             yield Allocation(device, Owner(SLURM, job), "mapping")
 
 
 def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:
-    """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
+    """Yield the accelerators among the devices of containers, by our names for them."""
     for namespace, pod, container, resource, device in devices:
         prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
         if prefix is None or resource in NO_GPUS:

@@ -1,4 +1,4 @@
-"""Calls a function that may never return, with a timeout."""
+"""Calls a function that may never return, and waits only for a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 PROMPT: Final = 0.2
-"""Seconds for a file that the kernel answers from its memory; the table of mounts may wait for a mount that hangs."""
+"""Seconds to wait for a file that is usually read at once, such as the table of mounts."""
 
 
 class BlockingCall(Generic[T]):
     """
-    Runs a function on one daemon thread, started at first use, and waits for the result with a timeout.
+    Runs a function on a daemon thread, and waits for the result with a timeout.
 
-    A call into a dead file server cannot be interrupted: while one is stuck no second one is started. The thread is
-    a daemon. Its methods must not be called from two threads at once.
+    A call into a dead file server cannot be interrupted, so while a call is stuck no second one is started. The thread
+    starts at the first use. Only one thread at a time may call these methods.
     """
 
     def __init__(self, call: Callable[..., T], name: str = "blocking-call") -> None:
@@ -25,20 +25,20 @@ class BlockingCall(Generic[T]):
         self._open = False
         self._thread = threading.Thread()
         self.is_pending = False
-        """True from the request of a call until its result was seen by `wait`."""
+        """True from the request of a call until `wait` has seen its result."""
         self.is_ending = False
-        """True from `close` with a last call until that has returned."""
+        """True from `close` with a last call until that call has returned."""
         self._requests: SimpleQueue[tuple[Any, ...] | Callable[[], object] | None] = SimpleQueue()
         self._result: tuple[Any, BaseException | None] = None, None
-        self._answered = threading.Lock()  # a wait for a queue may outlast its timeout
+        self._answered = threading.Lock()  # not a queue, whose wait may outlast its timeout
         self._answered.acquire()
 
     def ask(self, timeout: float, *args: Any) -> T:
         """
-        Call the function with `args`; return what it returns or raise what it raises.
+        Call the function with `args`; return its result, or raise its exception.
 
-        Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck, whose late result is
-        discarded.
+        Raise TimeoutError after `timeout` seconds, and at once while an earlier call is stuck. The late result of an
+        earlier call is discarded.
         """
         if self.is_pending and not self.wait(0.0):
             raise TimeoutError(f"{self._name}: an earlier call has not returned")
@@ -48,26 +48,26 @@ class BlockingCall(Generic[T]):
         return self.take()
 
     def begin(self, *args: Any) -> None:
-        """Request a call while none is pending; raise RuntimeError if no thread can be started."""
+        """Request a call; none may be pending. Raise RuntimeError if the system cannot start a thread."""
         self.start()
         self.is_pending = True
         self._requests.put(args)
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the result of the call that is pending; return whether it is there."""
+        """Wait at most `timeout` seconds for the result of the pending call; return whether it has come."""
         if self._answered.acquire(timeout=max(0.0, timeout)):
             self.is_pending = False
         return not self.is_pending
 
     def take(self) -> T:
-        """Return what the last call returned, or raise what it raised."""
+        """Return the result of the last call, or raise its exception."""
         (result, error), self._result = self._result, (None, None)
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
 
     def close(self, last: Callable[[], object] | None = None) -> None:
-        """Let the thread end after its call, and after `last`; does not wait; a later request starts another."""
+        """End the thread after its call, and after calling `last`; do not wait. A later request starts a new one."""
         if last:
             self.start()
         if self._open:
@@ -81,7 +81,7 @@ class BlockingCall(Generic[T]):
         return not self._thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread before the first request; raise RuntimeError if that is not possible."""
+        """Start the thread before the first request; raise RuntimeError if the system cannot."""
         if not self._open:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -102,7 +102,7 @@ class BlockingCall(Generic[T]):
 
 
 def at_once(call: Callable[[], bool], name: str) -> bool:
-    """Return what a call returns, False if it takes longer than PROMPT or no thread can be started for it."""
+    """Return the result of `call`; False if it takes longer than PROMPT, or the system cannot start a thread."""
     asked = BlockingCall(call, name)
     try:
         return asked.ask(PROMPT)

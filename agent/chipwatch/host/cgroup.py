@@ -1,5 +1,5 @@
 """
-Linux control groups (v1, v2 and hybrid): the cgroups of a process, their limits and their usage.
+Linux control groups (v1, v2 and hybrid): finds the cgroups of a process, and reads their limits and usage.
 
 Files: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/index.html
 """
@@ -19,10 +19,10 @@ from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept,
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
-"""Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
+"""From this number on, a memory limit of v1 means "no limit": it is the largest number of pages, in bytes."""
 FIGURE = re.compile(rb"^(?:(\w+) )?(\d{1,19})$", re.MULTILINE)
 MAX_CPUS = 1 << 16
-"""More CPUs than any kernel supports."""
+"""Limit for the number of a CPU; no kernel supports so many."""
 
 
 class Place(NamedTuple):
@@ -30,41 +30,41 @@ class Place(NamedTuple):
 
     v2: bool
     path: str
-    """As seen from the reader's cgroup namespace."""
+    """The cgroup's path, as seen from the agent's cgroup namespace."""
     chain: tuple[Path, ...]
     """The cgroup's directory, then its ancestors up to the mount; never empty."""
 
     def up(self, levels: int) -> Place:
-        """Return the ancestor `levels` above, at most the mount."""
+        """Return the ancestor so many `levels` above, or the top one."""
         return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
 
 
 class Cgroup(NamedTuple):
-    """The cgroups of one process by v1 controller; the key "" stands for all v2 controllers."""
+    """The cgroups of one process, by v1 controller; the key "" stands for all v2 controllers."""
 
     places: Mapping[str, Place]
 
     def place(self, controller: str) -> Place | None:
-        """Return the cgroup of `controller`, or None; a controller is in either v1 or v2."""
+        """Return the cgroup of `controller`, which is in v1 or in v2; None if there is none."""
         return self.places.get(controller) or self.places.get("")
 
     def cpu_quota(self) -> float | None:
-        """Return the lowest CPU quota up to the mount in CPUs, or None."""
+        """Return the lowest CPU quota of the cgroup and its ancestors, in CPUs; None if there is none."""
         texts = self._texts("cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
         return min(filter(None, map(_quota, texts)), default=None)
 
     def cpuset(self) -> int | None:
-        """Return the number of CPUs in the nearest cpuset, or None."""
+        """Return the number of CPUs in the cpuset of the nearest cgroup that has one, or None."""
         texts = self._texts("cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
         return next(filter(None, (len(cpu_list(word)) for words in texts for word in words.split())), None)
 
     def memory_limit(self) -> int | None:
-        """Return the lowest memory limit up to the mount in bytes, or None."""
+        """Return the lowest memory limit of the cgroup and its ancestors, in bytes; None if there is none."""
         limits = map(count, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
     def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
-        """Yield the content of files, named as in v2 and v1, from the cgroup up to the mount; "" if unreadable."""
+        """Yield the content of a file, by its name in v2 and v1, for the cgroup and its ancestors; "" if unreadable."""
         if place := self.place(controller):
             for directory in place.chain:
                 yield " ".join(text(directory / name) for name in ((v2,) if place.v2 else v1))
@@ -72,9 +72,9 @@ class Cgroup(NamedTuple):
 
 def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
-    Return the cgroups of `pid`, by default of this process; without places if none is mounted.
+    Return the cgroups of `pid`, by default of this process; empty if no cgroup is mounted.
 
-    Mount points below /sys are looked up below `sys`, others as they are.
+    A mount point below /sys is looked up below `sys`.
     """
     table = list(mounts(proc, sys))
     places = {}
@@ -88,14 +88,14 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
 
 
 def at(proc: Path, sys: Path, path: str) -> Cgroup:
-    """Return the cgroup `path`, as in /proc/PID/cgroup, in each hierarchy that has one."""
+    """Return the cgroup `path` (as in /proc/PID/cgroup) in each hierarchy that has it."""
     table = list(mounts(proc, sys))
     chains = {controller: _chain_of(path, controller, table) for controller in CONTROLLERS}
     return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
 
 
 class CgroupLimits(NamedTuple):
-    """CPUs and bytes that may be used, above 0; None if unknown."""
+    """The CPUs and the bytes of memory that a process may use; None if unknown."""
 
     cpus: float | None
     memory: int | None
@@ -103,9 +103,9 @@ class CgroupLimits(NamedTuple):
 
 def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> CgroupLimits:
     """
-    Return the limits of `pid`, by default of this process: the lowest of its cgroup, the ancestors and the machine.
+    Return the limits of `pid`, by default of this process: the lowest of its cgroup, its ancestors and the machine.
 
-    `pinned`: apply the CPU affinity of the process too.
+    With `pinned`, the CPU affinity of the process is a limit, too.
     """
     online = {int(name) for name in re.findall(r"^cpu(\d+) ", text(proc / "stat"), re.MULTILINE)}
     allowed = cpu_list(field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
@@ -128,9 +128,9 @@ class MemoryUse(NamedTuple):
     """Memory of a cgroup and its descendants, in bytes."""
 
     current: int
-    """Includes the page cache."""
+    """All memory, with the page cache."""
     working_set: int
-    """Excludes the inactive page cache, which the kernel reclaims first; Kubernetes uses the same definition."""
+    """Memory without the inactive page cache, which the kernel reclaims first; defined as in Kubernetes."""
 
 
 FILES: Final = {
@@ -142,20 +142,20 @@ FILES: Final = {
     "cpu": ("cpu", "cpu.stat", "cpu.stat"),
     "cpuacct": ("cpuacct", None, "cpuacct.usage"),
 }
-"""Our word -> the controller, and the file's name in cgroup v2 and v1."""
+"""The files that are read, by our word: the controller, and the file's name in cgroup v2 and v1."""
 
 
 class GroupFiles:
-    """Files of a cgroup that stay open; readings raise OSError once the cgroup is removed."""
+    """Files of one cgroup that stay open. Reading them raises OSError once the cgroup is removed."""
 
     def __init__(self, cgroup: Cgroup, *words: str) -> None:
-        """`words`: of FILES."""
+        """Open the files that `words` name in FILES."""
         files = {word: kept(cgroup.place(FILES[word][0]), *FILES[word][1:]) for word in words}
         self.files = {word: file for word, file in files.items() if file}
-        """Those that are there."""
+        """The open files by word; files that the kernel lacks are missing."""
 
     def figures(self, word: str) -> dict[bytes, int]:
-        """Return the numbers of a file by name, a number without a name as b""; none where there is no such file."""
+        """Return the numbers of a file by name; a number without a name has b"". Empty if the file is missing."""
         return figures(self.files.get(word))
 
     def close(self) -> None:
@@ -164,13 +164,13 @@ class GroupFiles:
 
 
 class Usage(GroupFiles):
-    """Usage of a cgroup; a value that the kernel does not report is None."""
+    """Reads the usage of one cgroup; a value that the kernel does not report is None."""
 
     def __init__(self, cgroup: Cgroup) -> None:
         super().__init__(cgroup, "cpu", "cpuacct", "memory", "memory.stat", "events")
 
     def cpu(self, *, throttled: bool = True) -> CpuUse:
-        """Return the CPU time used, and the time for which threads were `throttled`, read if that is wanted."""
+        """Return the CPU time that was used, and on request the time for which threads were `throttled`."""
         has_own = "cpuacct" in self.files
         stat = self.figures("cpu") if throttled or not has_own else {}
         if has_own:
@@ -179,7 +179,7 @@ class Usage(GroupFiles):
         return CpuUse(None if used is None else used * 1000, None if held is None else held * 1000)
 
     def memory(self) -> MemoryUse | None:
-        """Return the memory in use."""
+        """Return the memory in use, or None."""
         current, stat = self.figures("memory").get(b""), self.figures("memory.stat")
         inactive = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
         if current is None or inactive is None:
@@ -187,12 +187,12 @@ class Usage(GroupFiles):
         return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
 
     def oom_kills(self) -> int | None:
-        """Return the number of processes that the OOM killer killed."""
+        """Return the number of processes that the OOM killer killed, or None."""
         return self.figures("events").get(b"oom_kill")
 
 
 def cpu_list(words: str) -> set[int]:
-    """Return the CPUs of a list such as `0-3,8`; none if the list is malformed."""
+    """Return the CPUs in a list such as `0-3,8`; an empty set if it is malformed."""
     cpus: set[int] = set()
     for part in words.strip().split(","):
         first, _, last = part.partition("-")
@@ -204,7 +204,7 @@ def cpu_list(words: str) -> set[int]:
 
 
 def mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
+    """Yield each cgroup mount that this process sees: root, mount point, and options with the controllers."""
     with contextlib.suppress(OSError):
         for mount, root, _, _, options in parsed((proc / "self/mountinfo").read_bytes()):
             if mount.type in {"cgroup", "cgroup2"}:
@@ -215,14 +215,14 @@ def mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
 
 
 def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
-    """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
+    """Return the directory of the cgroup `path` and its ancestors, in the first mount that has it; () if none has."""
     for root, point, controllers in table:
         if controller not in controllers:
             continue
         below = Path(path)
-        # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
+        # A path outside the agent's cgroup namespace begins with /.., and so does the root of a mount that contains it.
         above = root.count("..") - below.parts.count("..")
-        # The names of the folders between both are not known.
+        # The names of the folders between that root and the path are not known.
         if ".." in below.parts and below.name != ".." and above > 0:
             tail = (glob.escape(part) for part in below.parts if part not in ("/", ".."))
             own = next(point.glob("/".join((*("*",) * above, *tail))), point / "..")
@@ -240,19 +240,19 @@ def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[
 
 
 def _quota(words: str) -> float | None:
-    """Return the CPUs of a quota and its period, or None without a quota: `max` in v2, -1 in v1, or no such file."""
+    """Return quota / period in CPUs, or None if there is no quota: `max` in v2, -1 in v1, or no such file."""
     quota, period = [*map(count, words.split()), None, None][:2]
     return quota / period if quota and period else None
 
 
 def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
-    """Open the file of `place` by its name in v2 or v1; return None if it cannot be opened."""
+    """Open a file of `place`, by its name in v2 or v1; return None if it cannot be opened."""
     name = place and (v2 if place.v2 else v1)
     return open_kept(place.chain[0] / name) if place and name else None
 
 
 def figures(file: KeptFile | None) -> dict[bytes, int]:
-    """Return the numbers of a file by name, a number without a name as b""; raise OSError."""
+    """Return the numbers of a file by name; a number without a name has b"". Raise OSError."""
     return {name: int(figure) for name, figure in FIGURE.findall(file.read(RECORD))} if file else {}
 
 

@@ -1,4 +1,4 @@
-"""Counters: where one starts again, their sum over members that come and go, and when the host's were zero."""
+"""Counters of the host: finds resets, and sums counters of members that come and go."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Member = TypeVar("Member")
 
 class MemberSum:
     """
-    The sum of counters over members that come, go and start again: 0 at its first reading, and it never falls.
+    The sum of the counters of members, such as disks, that come, go and are reset. It begins at 0 and never falls.
 
-    A member adds what it gained since the last reading; one that fell has started again at 0, and adds its value. One
-    that comes adds nothing in its first reading, since it may have counted elsewhere; what a member added remains.
+    A member adds what it gained since the last reading. If it fell, it was reset, and adds its value. A new member adds
+    nothing in its first reading, since it may have counted elsewhere before. What a member added stays when it goes.
     A single 0 of a member is ignored, as in `Life`.
     """
 
     def __init__(self) -> None:
         self._last: Mapping[Any, float] = {}
         self._doubted: dict[Any, float] = {}
-        """Members that fell to 0 in the last reading, with their values before."""
+        """The members that fell to 0 in the last reading, with their values before."""
         self.value: float = 0
         self.start_time: int | None = None
-        """When it was 0 (ns since the epoch); None before the first reading."""
+        """Time at which the sum was 0 (ns since the epoch); None before the first reading."""
 
     def take(self, members: Mapping[Any, float], at: int) -> None:
-        """Take the values of all members at `at` (ns since the epoch)."""
+        """Take the values of all members, which were read at `at` (ns since the epoch)."""
         if self.start_time is None:
             self.start_time = at
         last, doubted = self._last, dict[Any, float]()
@@ -50,30 +50,30 @@ class MemberSum:
 
 class Life:
     """
-    Finds the start time of one counter, which starts again at 0 at an unknown moment with its driver or its device.
+    Finds the start time of one counter, which is reset at an unknown moment, together with its driver or its device.
 
-    After a fall, the start time is the time of the last reading: the counts since then are not lost.
-    A single 0 is ignored: a failing device may report it, and the recovery would look like a jump.
+    After a fall, the start time is the time of the last reading, so that the counts since then are not lost. A single 0
+    is ignored: a failing device may report it, and the recovery would look like a jump.
     """
 
     def __init__(self, start_time: int | None = None, value: float = 0, last: int = 0) -> None:
         """
-        Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading.
+        Take the time at which the counter was zero (ns since the epoch); None: it starts at its first reading.
 
-        `value` is its last reading so far, `last` the time of that.
+        `value` is the last reading of an earlier run, and `last` is its time.
         """
         self._last = last
         self._doubted: float | None = None
-        """The last reading, if it was left out."""
+        """The last reading, if it was ignored."""
         self.start_time = start_time
         self.value = value
-        """The last reading to trust."""
+        """The last reading that is trusted."""
 
     def take(self, value: float, at: int, most: float = math.inf) -> bool:
         """
-        Take a reading at `at` (ns since the epoch); return whether to trust it.
+        Take a reading at `at` (ns since the epoch); return whether it is trusted.
 
-        A 0, and a rise by more than `most`, are left out until a second reading goes on from there.
+        A fall to 0, and a rise by more than `most`, are ignored until a second reading confirms them.
         """
         last, self._last = self._last, at
         falls = value < self.value
@@ -91,22 +91,22 @@ class Life:
 
 
 class Counters:
-    """Makes the points of counters: `point` of a reading, `total` of a sum over members; no collector adds them up."""
+    """Makes the points of a collector's counters: of single ones by `point`, of sums over members by `total`."""
 
     def __init__(
         self, start_time: int | None = None, *, kept: LastValues | None = None, device: Path | None = None
     ) -> None:
         """
-        `start_time`: when single counters were zero (ns since the epoch); None: not known.
+        Take the time at which single counters were zero (ns since the epoch), or None if it is not known.
 
-        `kept`, instead: values of an earlier run, with the folder of the counters' `device` in sysfs.
+        Or take `kept`, the values of an earlier run, and the folder of the counters' `device` in sysfs.
         """
         self._start_time, self._kept, self._device = start_time, kept, device
         self._lives: dict[tuple[str, Dimensions], Life] = {}
         self._sums: dict[tuple[str, Dimensions], MemberSum] = {}
 
     def point(self, metric: Metric, at: int, value: float, dims: Dimensions = NO_DIMENSIONS) -> Datapoint:
-        """Return the point of a reading, with the last value to trust."""
+        """Return the point of a reading; its value is the last one that is trusted."""
         key = metric.name, dims
         if (life := self._lives.get(key)) is None:
             series = f"{metric.name} {dict(dims)}"
@@ -116,13 +116,13 @@ class Counters:
         return metric.point(at, life.value, dims, start_time=life.start_time)
 
     def restart(self) -> None:
-        """Start single counters at their next reading, which comes from another source."""
+        """Begin single counters again at their next reading, which comes from another source."""
         self._start_time, self._lives = None, {}
 
     def total(
         self, metric: Metric, at: int, members: Mapping[Member, float], dims: Dimensions = NO_DIMENSIONS
     ) -> Datapoint:
-        """Return the point of the sum over the values of all `members` by name; see `MemberSum`."""
+        """Return the point of the sum over all `members`, whose values are given by name; see `MemberSum`."""
         key = metric.name, dims
         added = self._sums.get(key) or self._sums.setdefault(key, MemberSum())
         added.take(members, at)
@@ -130,7 +130,7 @@ class Counters:
 
 
 def counting_since(proc: Path) -> int | None:
-    """Return when this host booted and its counters were zero (ns since the epoch), or None."""
+    """Return the time of this host's boot, when its counters were zero (ns since the epoch), or None."""
     if sys.platform == "linux":
         return boot_time(proc)
     import psutil

@@ -1,4 +1,4 @@
-"""Graphics cards in Linux's DRM, for AMD and Intel: their files in sysfs, and their use by processes (fdinfo)."""
+"""The base of the collectors for AMD and Intel: graphics cards in sysfs, makers' tools, and processes on the cards."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 CARD: Final = re.compile(r"card\d+")
 STATUS: Final = "device/power/runtime_status"
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
-"""Errors of a reading that mean that the card is lost."""
+"""Errors of the system that mean that the card is lost."""
 SECOND: Final = 1_000_000_000
 SEARCH_INTERVAL: Final = 300 * SECOND
 """Nanoseconds between two searches for new cards and for lost ones that came back."""
 
 
 def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each card of a PCI vendor such as 0x1002; wakes no card."""
+    """Yield the kernel's number and the folder of each card of a PCI vendor, such as 0x1002; no card wakes up."""
     folder = sys / "class/drm"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     for index in sorted(int(name[4:]) for name in names if CARD.fullmatch(name)):
@@ -48,13 +48,13 @@ def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
 
 
 class CardFiles(RowFiles):
-    """The files of one card, kept open."""
+    """The files of one card in sysfs, which stay open."""
 
     expected: frozenset[int] | None = None
-    """Errors that mean "no such reading now" and are not reported; None: all of them."""
+    """Errors that mean "no value now", by number, and are not reported; None: all of them."""
 
     def __init__(self, index: str, folder: Path) -> None:
-        """`index`: the kernel's number of the card; `folder`: /sys/class/drm/cardN."""
+        """Take the kernel's number of the card, and its folder /sys/class/drm/cardN."""
         super().__init__(folder)
         self.index, self.device, self.dims = index, folder / "device", Dimensions(gpu=index)
         slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(self.device / "uevent"), re.MULTILINE)
@@ -62,22 +62,22 @@ class CardFiles(RowFiles):
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.problems: dict[str, str] = {}
-        """Problems of the last reading by file."""
+        """Problems of the last reading, by file."""
         self.hwmon = next(iter(sorted(self.device.glob("hwmon/hwmon*"))), self.device / "hwmon/none")
         labels = self.hwmon.glob("temp*_label")
         self.places = {text(path): path.name.replace("_label", "_input") for path in labels}
-        """Names of files in the hwmon by label, for paths of rows: `{hwmon}/{edge}`."""
+        """Files in the hwmon folder by label, for paths of rows such as `{hwmon}/{edge}`."""
         self.suspended = False
         """True if the card slept at the last reading."""
         self.total: float | None = None
-        """Bytes of memory as last read, or None."""
+        """The card's bytes of memory at the last reading, or None."""
         self.is_apu = False
-        """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
+        """True if the card's VRAM is a part of the machine's memory, of which it also uses more (GTT)."""
         self._opened: dict[str, KeptFile] = {}
         self._sleeps = self.keep(STATUS)
 
     def identify(self) -> None:
-        """Add the dimension `uuid`: as ROCm names the card, by the number in its chip, else its PCI address."""
+        """Add the dimension `uuid`: ROCm's name of the card, by its chip's number; else its PCI address."""
         number = text(self.device / "unique_id")  # rocminfo prints GPU- and its 16 digits
         self.dims |= {"uuid": f"GPU-{number}" if number else self.slot or self.index}
         self.points = GpuPoints(self.dims)
@@ -88,13 +88,13 @@ class CardFiles(RowFiles):
         return "lost" in self.problems
 
     def keep(self, path: str) -> bool:
-        """Open a file until `close`; return whether that is possible."""
+        """Open a file and keep it open; return whether it can be opened."""
         if path not in self._opened and (file := open_kept(self.folder / path)):
             self._opened[path] = file
         return path in self._opened
 
     def keep_rows(self, rows: Iterable[FileRow]) -> list[FileRow]:
-        """Open the files of rows; of rows with one series return the first whose files are there."""
+        """Open the files of rows, and return the rows; of rows for one series, only the first that has its files."""
         places = defaultdict(lambda: "none", self.places, hwmon=str(self.hwmon.relative_to(self.folder)))
         opened: dict[tuple[Metric, Dimensions], FileRow] = {}
         for row in rows:
@@ -104,23 +104,23 @@ class CardFiles(RowFiles):
         return list(opened.values())
 
     def begin(self) -> bool:
-        """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
+        """Begin a reading; return whether the card is awake. If not, read nothing: a sensor or a tool would wake it."""
         self.problems = {}
         status = self.text(STATUS) if self._sleeps else b"active"
         self.suspended = not self.problems and not (status or b"").startswith(b"active")
         return not self.suspended
 
     def read_card(self, now: int, *, slow: bool) -> Readings | None:
-        """Return the readings at `now` (monotonic ns), expensive ones if `slow`; None while the card sleeps."""
+        """Return the readings at `now` (monotonic ns), with `slow` also expensive ones; None while the card sleeps."""
         raise NotImplementedError
 
     def further(self, at: int) -> Iterable[Datapoint]:
-        """Return the points of the last reading that have further dimensions."""
+        """Return more points of the last reading, which have further dimensions."""
         del at
         return ()
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings, with a tool's for what sysfs lacks."""
+        """Return the readings from sysfs, completed by readings from a tool."""
         raise NotImplementedError
 
     def text(self, path: str) -> bytes | None:
@@ -135,7 +135,7 @@ class CardFiles(RowFiles):
             return None
 
     def number(self, path: str) -> int | None:
-        """Return the count in a file that is kept open, or None."""
+        """Return the whole number in a file that is kept open, or None."""
         return count(self.text(path) or b"")
 
     def reject(self, row: FileRow, content: bytes) -> None:
@@ -151,11 +151,11 @@ class CardFiles(RowFiles):
 C = TypeVar("C", bound=CardFiles)
 T = TypeVar("T")
 CardReadings = Mapping[Any, Readings]
-"""Readings by a tool's own number of the card."""
+"""Readings of cards, by the number that a tool gives to a card."""
 
 
 class CardTool:
-    """A maker's program that prints readings of its cards, run at intervals; it numbers the cards in its own way."""
+    """A maker's program that prints readings of cards. It runs at intervals, and has other numbers for the cards."""
 
     def __init__(
         self,
@@ -165,16 +165,16 @@ class CardTool:
         parse_slots: Callable[[bytes], Mapping[Any, str]],
         oneshot: OneShot,
     ) -> None:
-        """Take a command that lists PCI addresses by number; () if `parse_slots` finds them in the readings."""
+        """Take a `listing` command that prints the PCI address of each number; (): the readings have it, too."""
         self._command, self._parse, self._listing, self._parse_slots = command, parse, listing, parse_slots
         self._oneshot = oneshot
         self._slots: Mapping[Any, str] = {}
 
     def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
         """
-        Return each answer once, else None, without waiting; start a query if one is due and `start`.
+        Return each answer of the program once, else None; never wait.
 
-        `now` in monotonic seconds; raises QueryFailed.
+        Start the program if it is due at `now` (monotonic seconds) and `start` is set. Raise QueryFailed.
         """
         listing = () if self._slots else self._listing
         answer = self._oneshot.poll(listing or self._command, now, start=start)
@@ -198,7 +198,7 @@ class CardTool:
         return by_slot
 
     def close(self) -> None:
-        """End the program if it runs."""
+        """Kill the program if it runs."""
         self._oneshot.close()
 
     def __str__(self) -> str:
@@ -208,7 +208,7 @@ class CardTool:
         cards = _not_empty(self._parse(data), data)
         if not self._listing:
             self._slots = self._parse_slots(data)
-        elif cards.keys() != self._slots.keys():  # a card has gone: the others may have new numbers
+        elif cards.keys() != self._slots.keys():  # a card has gone, and the others may have new numbers
             self._slots = {}
             raise QueryFailed("reported other GPUs than it listed before")
         return cards
@@ -222,19 +222,19 @@ def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
 
 
 class CardCollector(Collector, Generic[C]):
-    """Reads the cards of one vendor, what a tool has of them, and their use by the watched process tree."""
+    """Reads the cards of one vendor: their sensors, a maker's tool, and the processes on them."""
 
     metrics: Sequence[Metric] = ()
     needs = Needs(level=True)
     knows = (Device, DeviceProcess)
 
     def __init__(self, dimensions: Sequence[str]) -> None:
-        """`dimensions`: `uuid` if the points have it beside the card's number."""
+        """Take further dimensions of the points: `uuid`, or none."""
         self._is_identified = bool(dimensions)
         if dimensions:
             self.metrics = tuple(map(_identified, self.metrics))
         self._cards: dict[str, C] = {}
-        """By the kernel's number."""
+        """The cards by the kernel's number."""
         self._clock, self._slow, self._next_search = time.monotonic_ns, Pace(SLOW), 0
         self._share: TreeClients | None = None
         self._level = Level.ALL
@@ -254,7 +254,7 @@ class CardCollector(Collector, Generic[C]):
         raise NotImplementedError
 
     def _search(self, now: int) -> None:
-        """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
+        """Every five minutes, add new cards, and open lost cards again; `now` in monotonic ns."""
         if now < self._next_search:
             return
         self._next_search = now + SEARCH_INTERVAL
@@ -291,7 +291,7 @@ class CardCollector(Collector, Generic[C]):
             raise PartlyCollected(problems)
 
     def facts(self) -> Iterator[Device | DeviceProcess | Unlisted]:
-        """Yield the processes, and the cards; ids are the PCI address, the file, and the place among the cards."""
+        """Yield the processes and the cards; a card's ids are its PCI address, its file, and its index."""
         yield from self._processes() if self._cards else [Unlisted("there is no card")]
         cards = enumerate(self._cards.values())
         yield from (Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards)
@@ -306,14 +306,14 @@ class CardCollector(Collector, Generic[C]):
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
         """
-        Return new readings of tools by PCI address, at `now` (monotonic s); add to `problems`.
+        Return new readings of tools by PCI address; add to `problems`. `now` in monotonic seconds.
 
-        No tool may be started while a card sleeps, because it would wake the card.
+        A tool must not be started while a card sleeps, since it would wake the card.
         """
         raise NotImplementedError
 
 
 @cache
 def _identified(metric: Metric) -> Metric:
-    """Return the metric as it is where its points have the dimension `uuid`."""
+    """Return the metric with the dimension `uuid` added."""
     return replace(metric, dims=(*metric.dims, "uuid"))

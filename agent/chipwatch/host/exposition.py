@@ -1,9 +1,9 @@
 """
-Parses a page of metrics in text 0.0.4 or OpenMetrics 1.0.
+Parses a page of metrics, as Prometheus scrapes it: text 0.0.4 or OpenMetrics 1.0.
 
 https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md and
-https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. Deviations from these are accepted if
-they are unambiguous.
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. Deviations are accepted if
+their meaning is clear.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Me
 
 QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
 SERIES_TEXT: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
-"""Name and labels."""
+"""The first part of a sample: name and labels."""
 SAMPLE_REST: Final = re.compile(r'[ \t]*+([^\s#{}"]++)(?:[ \t]++([^\s#]++))?+[ \t\r]*+(?:#.*)?')
-"""Value, time and an exemplar."""
+"""The rest of a sample: value, time and an exemplar."""
 LABEL: Final = re.compile(rf"\s*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|{QUOTED})\s*+(?:=\s*+{QUOTED})?\s*+(?:,|$)\s*+")
 META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED})(?:[ \t]++(.*))?')
 NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -29,7 +29,7 @@ ESCAPE: Final = re.compile(r'\\([\\"n])')
 
 
 def labels_of(name: str, braces: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the labels of a series; raise ValueError."""
+    """Return the name and the labels of a series, from its name and the text in its braces; raise ValueError."""
     labels: dict[str, str] = {}
     braces = braces.strip().removeprefix(",")
     allowed = bool(NAME.fullmatch(name))
@@ -41,7 +41,7 @@ def labels_of(name: str, braces: str) -> tuple[str, dict[str, str]]:
         plain, quoted, value = match.groups()
         key = plain or unescaped(quoted or "")
         if value is None and quoted and not name:
-            name, allowed = key, True  # a UTF-8 name stands in the braces
+            name, allowed = key, True  # a name in UTF-8 is inside the braces
         elif value is None or not key or key in labels:
             raise ValueError(braces)
         else:
@@ -53,19 +53,19 @@ def labels_of(name: str, braces: str) -> tuple[str, dict[str, str]]:
 
 
 def number_of(text: str) -> float:
-    """Return a number; raise ValueError, also for underscores, which Python allows."""
+    """Return a number; raise ValueError, also for underscores, which `float` allows."""
     if "_" in text:
         raise ValueError(text)
     return float(text)
 
 
 def unescaped(text: str) -> str:
-    """Return a text without the escapes of its form."""
+    """Return a text with its escapes replaced."""
     return ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
 
 
 def sentence_of(text: str) -> str:
-    """Return a HELP as a sentence."""
+    """Return the text of a HELP comment as a sentence."""
     text = " ".join(unescaped(text).split()).rstrip(" .")
     return f"{text[0].upper()}{text[1:]}." if text else "Scraped."
 
@@ -73,13 +73,13 @@ def sentence_of(text: str) -> str:
 STALE: Final = 300 * 10**9
 """Nanoseconds after which a sample with a timestamp is stale: Prometheus' lookback delta."""
 LINES_PER_SERIES: Final = 20
-"""Lines that are read for each series of max_series; limits memory when filters select few series of a large page."""
+"""Most lines of a page, as a multiple of max_series: limits memory if filters select few series of a large page."""
 
 UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J", "celsius": "Cel", "watts": "W"}
-"""Units of OpenMetrics and the UCUM units that sinks know; not `percent`, since its values may exceed 100."""
+"""UCUM units for units of OpenMetrics. `percent` is not among them, since its values may exceed 100."""
 
 CREATED: Final = "created"
-"""Kind of a sample with the start time of a counter."""
+"""Kind of a sample whose value is the start time of a counter."""
 _COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": CREATED}
 SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
     "counter": {"_total": Kind.COUNTER, "_created": CREATED},
@@ -89,10 +89,10 @@ SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
         "_gsum": Kind.GAUGE, "_gcount": Kind.GAUGE, "_sum": Kind.GAUGE, "_count": Kind.GAUGE, "_bucket": None},
     "info": {"_info": Kind.GAUGE},
 }  # fmt: skip
-"""Family type and suffix of a sample's name -> kind of the sample; None: left out."""
+"""Kind of a sample, by the type of its family and the suffix of its name; None: the sample is left out."""
 
 _make: Final = Datapoint._make
-"""Half the cost of a call with keywords and defaults; a page has thousands of points."""
+"""Makes a Datapoint in half the time of a call with keywords; a page has thousands of points."""
 
 
 class ScrapeResponse(NamedTuple):
@@ -100,14 +100,14 @@ class ScrapeResponse(NamedTuple):
 
     body: bytes
     openmetrics: bool
-    """OpenMetrics (times in seconds, ends with # EOF), else text 0.0.4 (times in milliseconds)."""
+    """True for OpenMetrics (times in seconds, ends with # EOF), False for text 0.0.4 (times in milliseconds)."""
     whole: bool
-    """True if the end of the body is known; else its last line may be cut."""
+    """True if the body is complete for sure; else its last line may be cut."""
 
 
 @dataclass(slots=True, eq=False)
 class _Created:
-    """Start time (ns) of the counters of a family with the same labels, if the page has it."""
+    """The start time (ns) that a page has for the counters of a family with the same labels."""
 
     at: int | None = None
 
@@ -119,7 +119,7 @@ class _Series:
     metric: Metric
     dims: Dimensions
     created: _Created | None
-    """Of a counter only."""
+    """The page's start time; None for a gauge."""
     seen: int = -1
     last: float = -1.0
     value: float = 0.0
@@ -137,19 +137,19 @@ class ExpositionReader:
         dims: Callable[[dict[str, str]], Mapping[str, str]],
         takes: Callable[[str, Mapping[str, str]], bool] = lambda _name, _labels: True,
     ) -> None:
-        """`dims` makes dimensions of labels; `takes` selects series by name and labels."""
+        """Take at most `max_series`; `dims` makes dimensions of labels, `takes` selects series by name and labels."""
         self._most, self._dims, self._takes = max_series, dims, takes
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
         self._texts: dict[str, _Series | None] = {}
-        """Text of name and labels in the page -> series; None: not selected."""
+        """The series for each text of name and labels in a page; None if it is not selected."""
         self._created_texts: dict[str, _Created] = {}
-        """The same for samples with the start time of counters."""
+        """The same for samples whose values are start times of counters."""
         self._series: dict[tuple[Metric, Dimensions], _Series] = {}
         self._created: dict[tuple[str, Dimensions], _Created] = {}
         self._metrics: dict[Metric, Metric] = {}
         self._bad = ""
-        """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
+        """The first malformed line of the pages, so that the message stays the same while they have malformed lines."""
         self._page = 0
 
     def read(self, answer: ScrapeResponse, at: int) -> tuple[list[Datapoint], list[str]]:
@@ -163,7 +163,7 @@ class ExpositionReader:
             problems.append("the page lacks the # EOF of OpenMetrics; it may be incomplete")
         samples = [line for line in lines if line and line[0] != "#"]
         scale = 1_000_000_000 if answer.openmetrics else 1_000_000
-        # All samples are read before the points are made: the start time may follow its counter.
+        # Read all samples before the points are made, since a start time may come after its counter.
         points: list[Datapoint] = []
         for series in self._found(samples, scale, at, problems):
             value, start_time, created = series.value, None, series.created
@@ -171,8 +171,8 @@ class ExpositionReader:
                 if value < 0:
                     continue
                 if value < series.last or series.last < 0 or created.at != series.created_at:
-                    # A reset or the first reading: the page's new start time counts, else the time of the last
-                    # reading, after which the counter was zero, or of this one.
+                    # At the first reading or a reset, take the page's new start time. If it has none, take the time of
+                    # this reading (at the first one), or a time after the last reading.
                     given = at if series.last < 0 else start_after(series.read_at, series.start_time, at)
                     if created.at is not None and created.at != series.created_at:
                         given = created.at
@@ -193,7 +193,7 @@ class ExpositionReader:
         return lines
 
     def _found(self, lines: Iterable[str], scale: int, at: int, problems: list[str]) -> list[_Series]:
-        """Return the selected series of the page, each once, with their new values, all finite."""
+        """Return the selected series of a page, each once, with new and finite values."""
         self._page += 1
         page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
         selected: list[_Series] = []
@@ -206,7 +206,7 @@ class ExpositionReader:
                     series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
                 if series is None:
                     continue
-                value = float(number) if "_" not in number else number_of(number)  # saves a call for each line
+                value = float(number) if "_" not in number else number_of(number)  # a call less for most lines
             except ValueError:
                 bad = bad or line
                 continue
@@ -226,7 +226,7 @@ class ExpositionReader:
         return selected
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
-        """Return the series of a line, None if not selected, and its value as text; raise ValueError if malformed."""
+        """Return the series of a line (None: not selected) and its value as text; raise ValueError if malformed."""
         named = SERIES_TEXT.match(line)
         rest = named and SAMPLE_REST.fullmatch(line, named.end())
         if not named or not rest:
@@ -244,7 +244,7 @@ class ExpositionReader:
         return None if stale else self._texts.get(text), number
 
     def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
-        """Return the same for a known series with a timestamp, separated by single spaces; None for other lines."""
+        """Return what `_sample` does for a known series with a timestamp, if single spaces part them; else None."""
         text, _, number = head.rpartition(" ")
         try:
             series = self._texts[text]
@@ -254,11 +254,11 @@ class ExpositionReader:
         return None if number[:1] == "#" else (None if stale else series, number)
 
     def _parse_text(self, text: str, name: str, braces: str | None) -> None:
-        """Parse the name and labels of a series; raise ValueError."""
+        """Parse the name and labels of a series, and remember the series; raise ValueError."""
         name, labels = labels_of(name, braces or "")
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
-        # An empty label counts as absent; keys that begin with HIDDEN are reserved.
+        # An empty label is an absent one; keys that begin with HIDDEN are reserved for the agent.
         own = {f"_{key}" if key[0] == HIDDEN else key: value for key, value in labels.items() if value}
         dims = Dimensions(self._dims(own))
         if kind is CREATED:
@@ -278,7 +278,7 @@ class ExpositionReader:
         self._texts[text] = self._series[metric, dims]
 
     def _kind(self, name: str) -> tuple[Kind | str | None, str]:
-        """Return the kind of a sample, and its family."""
+        """Return the kind of a sample, and the name of its family."""
         base, _, suffix = name.rpartition("_")
         suffix = f"_{suffix}"
         for family in (base, f"{base}_total") if suffix == "_created" else (base,):
@@ -288,7 +288,7 @@ class ExpositionReader:
         return (Kind.COUNTER if self._meta.get(name, {}).get("TYPE") == "counter" else Kind.GAUGE), name
 
     def _describe(self, comments: Sequence[str]) -> None:
-        """Read the comments about the families; if they changed, parse all series again."""
+        """Read the comments about families; if they say something new, all series must be parsed again."""
         self._comments = comments
         meta: dict[str, dict[str, str]] = {}
         for match in map(META.match, comments):
@@ -301,7 +301,7 @@ class ExpositionReader:
             self._created_texts.clear()
 
     def _forget(self, most: int) -> None:
-        """Forget series that are not in the page, once more than `most` are remembered."""
+        """If more than `most` series are remembered, forget all that are not in the last page."""
         if len(self._texts) + len(self._created_texts) > most or len(self._series) > most:
             self._texts.clear()
             self._created_texts.clear()

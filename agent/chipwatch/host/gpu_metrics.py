@@ -56,23 +56,23 @@ PROCESS_UTILIZATION: Final = _gauge(
 # fmt: on
 
 MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J": 1e13, "MHz": 65_000.0, "s": 1e9}
-"""By unit, the largest possible value (J, s: of thirty years); drivers' patterns for "not available" are larger."""
+"""The largest possible value by unit (J and s: of thirty years). Drivers' codes for "not available" are larger."""
 OVERSHOOT: Final = 2.0
-"""Multiple of its power limit that a device may draw for a moment; a larger value is not a reading."""
+"""A device may draw this multiple of its power limit for a moment; a larger value is wrong."""
 COUNTERS: Final = frozenset({ENERGY, ECC_CORRECTED, ECC_UNCORRECTED})
 NOT_ZERO: Final = frozenset({MEMORY_TOTAL, POWER_LIMIT, ENERGY})
-"""Metrics for which 0 means that the device does not report them."""
+"""Metrics that a device reports as 0 if it does not know them."""
 Readings = dict[Metric, float]
 """Values of one device, in the metrics' units."""
 
 
 def possible(metric: Metric, value: float) -> bool:
-    """Return whether a value is possible; an absent sensor reads 0 Cel."""
+    """Return whether a value is possible. A temperature of 0 is not: an absent sensor reports it."""
     return 0 <= value <= MOST.get(metric.unit, 2**63) and (value > 0 or metric.unit != "Cel")
 
 
 def plausible(readings: Mapping[Metric, float]) -> Readings:
-    """Return the possible readings of one device, and the shares (%) that follow from them."""
+    """Return the readings of one device that are possible, and shares (%) that are computed from them."""
     believed = {m: value for m, value in readings.items() if possible(m, value) and (value or m not in NOT_ZERO)}
     used, total = believed.get(MEMORY_USED), believed.get(MEMORY_TOTAL)
     if used is not None and total and used <= total:
@@ -84,18 +84,18 @@ def plausible(readings: Mapping[Metric, float]) -> Readings:
 
 
 class GpuPoints:
-    """Makes the points of one device; finds where its counters start again."""
+    """Makes the points of one device; finds resets of its counters."""
 
     def __init__(self, dims: Dimensions) -> None:
         self._dims = dims
         self._lives: dict[Metric, Life] = {}
 
     def restart(self, metric: Metric) -> None:
-        """Restart a counter: from now on it comes from another source."""
+        """Begin a counter again, since it comes from another source from now on."""
         self._lives[metric] = Life()
 
     def make(self, at: int, readings: Mapping[Metric, float]) -> Iterator[Datapoint]:
-        """Yield the plausible readings, and the shares that follow from them."""
+        """Yield points for the plausible readings, and for the shares that are computed from them."""
         known = plausible(readings)
         if known.get(MEMORY_USED, 0) > known.get(MEMORY_TOTAL, math.inf):
             del known[MEMORY_USED]

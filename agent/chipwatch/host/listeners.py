@@ -1,4 +1,4 @@
-"""Finds the sockets on which processes listen, by the tables of their network namespaces."""
+"""Finds the TCP sockets on which processes listen, also in other network namespaces."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, no
 
 
 class Listener(NamedTuple):
-    """A socket on which a process listens."""
+    """A TCP socket on which a process listens."""
 
     pid: int
     host: str
     port: int
     is_here: bool
-    """It is in the network namespace of this agent."""
+    """True if it is in the agent's own network namespace, so that the agent can connect to it."""
 
 
 def listeners(proc: Path, ports: Mapping[int, Collection[int]]) -> Iterator[Listener]:
-    """Yield the sockets on which processes listen at ports, by pid; of other users only with the right to see them."""
+    """Yield the sockets on which processes listen; `ports` has the ports to look for, by pid. Others' may be hidden."""
     here = link("/proc/self/ns/net")
     tables: dict[str, dict[str, tuple[str, int]]] = {}
     for pid, wanted in ports.items():
@@ -41,11 +41,11 @@ def listeners(proc: Path, ports: Mapping[int, Collection[int]]) -> Iterator[List
 
 
 def _listening(folder: str) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield the link of each listening socket of a network, and its address."""
+    """Yield each listening socket of a network namespace: its link in /proc/PID/fd, and its address."""
     for table, fields in tcp_sockets(folder):
         if fields[3] == LISTENS:
             address, _, port = fields[1].partition(b":")
-            raw = bytes.fromhex(address.decode())  # words of 32 bits in the machine's order
+            raw = bytes.fromhex(address.decode())  # 32-bit words in the byte order of the machine
             words = b"".join(raw[n : n + 4][::-1] if LITTLE else raw[n : n + 4] for n in range(0, len(raw), 4))
             host = socket.inet_ntop(socket.AF_INET if table == "tcp" else socket.AF_INET6, words)
             yield f"socket:[{fields[9].decode()}]", (ANY.get(host, host), int(port, 16))

@@ -1,4 +1,4 @@
-"""The mount table, and which file systems may hang."""
+"""The table of mounts, and which file systems may hang."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 REFRESH: Final = 60.0
-"""Seconds between two readings of the table."""
+"""Seconds after which the table is read again."""
 LOCAL: Final = frozenset(
     {"apfs", "bcachefs", "btrfs", "devtmpfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs",
      "msdos", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "udf", "vfat", "xfs", "zfs"}
 )  # fmt: skip
-"""File systems that need no server or user-space program, which may hang."""
+"""File systems without a server or a user-space program that may hang."""
 
 
 class Mount(NamedTuple):
-    """A line of the mount table."""
+    """A mounted file system: mount point, type and source."""
 
     point: str
     type: str
@@ -32,19 +32,19 @@ def _unescaped(text: str) -> str:
 
 
 class MountLine(NamedTuple):
-    """A line of a mountinfo file; each kind of options is separated by commas."""
+    """A line of a mountinfo file. The options are texts with commas, as in the file."""
 
     mount: Mount
     root: str
     device: str
-    """Major and minor number of the file system."""
+    """Major and minor number of the file system's device."""
     options: str
     super_options: str
-    """Options of the file system, the same for all of its mounts."""
+    """Options of the file system itself, the same for all of its mounts."""
 
 
 def parsed(table: bytes) -> Iterator[MountLine]:
-    """Yield the lines of a mountinfo file; malformed ones are skipped."""
+    """Yield the lines of a mountinfo file; skip malformed lines."""
     for line in os.fsdecode(table).split("\n"):
         left, _, right = (part.split(" ") for part in line.partition(" - "))
         if len(left) > 4 and len(right) > 1:
@@ -53,22 +53,22 @@ def parsed(table: bytes) -> Iterator[MountLine]:
 
 
 def mounts(table: bytes) -> list[Mount]:
-    """Return the mounts of a mountinfo file in its order (proc_pid_mountinfo(5))."""
+    """Return the mounts in a mountinfo file, in the same order (proc_pid_mountinfo(5))."""
     return [line.mount for line in parsed(table)]
 
 
 def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
-    """Return the mount of `path` (links are not followed): the one with the longest mount point, the last of equals."""
+    """Return the mount that has `path`: the one with the longest mount point, the last of equals. Follow no links."""
     within = [mount for mount in table if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
     return max(reversed(within), key=lambda mount: len(mount.point), default=None)
 
 
 class MountTable:
     """
-    The mounts that this process sees, read at most every REFRESH; accesses no other file system.
+    The mounts that this process sees, read again after REFRESH. It touches none of the file systems.
 
-    `self/mountinfo` is right also if the host's file systems are mounted elsewhere: a call on /host/data goes to what
-    is mounted at that path in our own mount namespace.
+    The table of this process counts, also if the host's file systems are mounted elsewhere: a call on /host/data goes
+    to what is mounted there in our own mount namespace.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -76,10 +76,10 @@ class MountTable:
         self._due = float("-inf")
         self._table: list[Mount] = []
         self._mounts: dict[str, Mount | None] = {}
-        """Path -> its mount in the table."""
+        """The mount of each path that was asked for."""
 
     def find(self, path: str) -> Mount | None:
-        """Return the mount of `path`, or None if the table cannot be read."""
+        """Return the mount that has `path`, or None if the table cannot be read."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + REFRESH
@@ -94,5 +94,5 @@ class MountTable:
 
 
 def may_hang(path: str, mount: Mount | None) -> bool:
-    """Return whether a call on `path` may hang; if it is not a mount point, it may be a link to any file system."""
+    """Return whether a call on `path` may hang: if it is not a local mount point, it may be a link to any other."""
     return mount is None or mount.type not in LOCAL or mount.point != path

@@ -1,4 +1,4 @@
-"""NVML, the driver's library: the functions that the collector needs, with the names of nvml.h and nvidia-ml-py."""
+"""Calls NVML, the library of NVIDIA's driver; names are as in nvml.h and nvidia-ml-py."""
 # ruff: noqa: N802, N816
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ WITHOUT_LIBRARY: Final = {
     NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
     NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
 }
-"""Texts of errors that the library may not be there to explain."""
+"""Texts for errors that the library cannot explain, since it is missing."""
 NOT_AVAILABLE: Final = frozenset({2**32 - 1, 2**64 - 1})
-"""NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned number."""
+"""NVML_VALUE_NOT_AVAILABLE (-1) as an unsigned number of 32 or 64 bits."""
 NO_DATA: Final = 21
-"""NVML_ERROR_NO_DATA; also raised for an answer that is one of NOT_AVAILABLE."""
+"""NVML_ERROR_NO_DATA; we also raise it for an answer that is NOT_AVAILABLE."""
 LIBRARY: Final = "libnvidia-ml.so.1"
 load: Callable[[str], Any] = CDLL
-"""Opens a library; a function that keeps its calls, while these are captured."""
+"""Function that opens the library; another one while calls are captured for tests."""
 library: Any = None
-"""The library, once it is loaded."""
+"""The library once it is loaded, else None."""
 IGNORED: Final = byref(c_uint())
-"""An output that is not wanted."""
+"""An output argument whose value is not used."""
 
 
 class Functions(dict[str, Any]):
-    """The library's functions by name; one that it has not is a function that returns the code for that."""
+    """The library's functions by name. For a missing one, it has a function that returns the error's code."""
 
     def __missing__(self, name: str) -> Any:
         if (loaded := getattr(library, name, None)) is not None:
@@ -49,7 +49,7 @@ functions: Final = Functions()
 
 
 class NVMLError(Exception):
-    """An error of the driver; `value` is its code."""
+    """An error that the driver returned; `value` is its code."""
 
     def __init__(self, value: int) -> None:
         super().__init__(value)
@@ -65,12 +65,12 @@ class NVMLError(Exception):
 
 
 def call(name: str, *args: Any) -> int:
-    """Return the code of a function of the driver."""
+    """Call a function of the driver; return its code."""
     return functions[name](*args)  # type: ignore[no-any-return]  # a C int
 
 
 def nvmlInit() -> None:
-    """Load the library and open it; raise NVMLError."""
+    """Load the library and initialise it; raise NVMLError."""
     global library  # noqa: PLW0603  # a process has one
     if library is None:
         try:
@@ -81,7 +81,7 @@ def nvmlInit() -> None:
 
 
 def _done(name: str) -> Callable[..., bool]:
-    """Return a function that returns True, or raises NVMLError."""
+    """Make a function that calls `name` of the library and returns True, or raises NVMLError."""
 
     def do(*args: Any) -> bool:
         if code := functions[name](*args):
@@ -92,7 +92,7 @@ def _done(name: str) -> Callable[..., bool]:
 
 
 def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
-    """Return a function whose output, before `last`, is a number; it raises NVMLError."""
+    """Make a function that calls `name` and returns a number, its output argument before `last`; or NVMLError."""
 
     def get(*args: Any) -> Any:
         value = kind()
@@ -106,7 +106,7 @@ def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
 
 
 def _handle(name: str) -> Callable[..., c_void_p]:
-    """Return a function whose output is a handle; it raises NVMLError."""
+    """Make a function that calls `name` and returns a handle, or raises NVMLError."""
 
     def get(*args: Any) -> c_void_p:
         value = c_void_p()
@@ -118,7 +118,7 @@ def _handle(name: str) -> Callable[..., c_void_p]:
 
 
 def _text(name: str) -> Callable[..., str]:
-    """Return a function whose output is a text; it raises NVMLError."""
+    """Make a function that calls `name` and returns a text, or raises NVMLError."""
 
     def get(*args: Any) -> str:
         text = (c_char * 96)()
@@ -130,7 +130,11 @@ def _text(name: str) -> Callable[..., str]:
 
 
 def _struct(name: str, layout: str, version: int | None = None, *last: int) -> Callable[..., tuple[Any, ...]]:
-    """Return a function whose output, before `last`, is a struct, with a `version` first; it raises NVMLError."""
+    """
+    Make a function that calls `name` and returns the members of a struct, its output argument before `last`.
+
+    If the struct begins with a `version`, that is set and not returned. The function raises NVMLError.
+    """
     struct = Struct(layout)
     array = c_char * struct.size
     start = b"".ljust(struct.size, b"\0") if version is None else Struct("I").pack(version).ljust(struct.size, b"\0")
@@ -145,7 +149,7 @@ def _struct(name: str, layout: str, version: int | None = None, *last: int) -> C
 
 
 def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any, ...]]:
-    """Return the same, of a struct whose version has its size too."""
+    """Make the same for a struct whose version also has the struct's size."""
     return _struct(name, layout, Struct(layout).size | version << 24)
 
 
@@ -193,17 +197,17 @@ nvmlDeviceGetRowRemapperHistogram = _struct("nvmlDeviceGetRowRemapperHistogram",
 nvmlDeviceGetRepairStatus = _versioned("nvmlDeviceGetRepairStatus", "III", 1)
 nvmlDeviceGetUnrepairableMemoryFlag_v1 = _versioned("nvmlDeviceGetUnrepairableMemoryFlag_v1", "II", 1)
 fabric_v2 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xI", 2)
-"""Return cluster, status, clique, state, mask of health."""
+"""Return cluster, status, clique, state, and a bit mask of the health."""
 fabric_v3 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xIB3x", 3)
-"""Return the same, and a summary of health."""
+"""Return the same, and a summary of the health."""
 nvmlDeviceGetVirtualizationMode = _number("nvmlDeviceGetVirtualizationMode")
-"""Return 0 for no virtual machine, 1 for passthrough, 2 in a guest with a vGPU, 3 and 4 on a host of vGPUs."""
+"""Return 0 without virtualisation, 1 for passthrough, 2 in a guest with a vGPU, 3 and 4 on a host of vGPUs."""
 nvmlDeviceGetGridLicensableFeatures_v4 = _struct(
     "nvmlDeviceGetGridLicensableFeatures_v4", "iI" + 3 * "II128s128sII5HB0I"
 )
-"""Return whether licences apply, the number of features, and 12 values of each of 3: the second is whether it is on."""
+"""Return whether licences apply, the number of features, and 12 values of each of 3 features; the second is `on`."""
 nvmlVgpuInstanceGetLicenseInfo_v2 = _struct("nvmlVgpuInstanceGetLicenseInfo_v2", "BI5HBI")
-"""Return whether a vGPU has a licence, when that expires, and its state."""
+"""Return whether a vGPU has a licence, six numbers of its end, and its state."""
 nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
 nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
 nvmlDeviceGetMigDeviceHandleByIndex = _handle("nvmlDeviceGetMigDeviceHandleByIndex")
@@ -212,7 +216,7 @@ nvmlDeviceGetGpuInstanceById = _handle("nvmlDeviceGetGpuInstanceById")
 nvmlGpuInstanceGetInfo = _struct("nvmlGpuInstanceGetInfo", "PIIII")
 """Return device, number, profile, first slice, slices."""
 nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
-"""Return counts of engines; the eighth is the slices of compute."""
+"""Return the numbers of engines of a MIG device; the eighth is its compute slices."""
 nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
 nvmlGpmSampleAlloc = _handle("nvmlGpmSampleAlloc")
 nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
@@ -221,5 +225,5 @@ nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
 nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c_ulonglong)
 nvmlEventSetCreate = _handle("nvmlEventSetCreate")
 nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
-"""Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
+"""Wait for 1 ms (0 means `forever` in some drivers); return device, type, data, GPU and compute instance."""
 nvmlDeviceRegisterEvents = _done("nvmlDeviceRegisterEvents")

@@ -1,4 +1,4 @@
-"""Finds the processes that have device files open, for accelerators whose drivers list no processes."""
+"""Finds the processes that use an accelerator by its open device file, since some drivers list no processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 REFRESH: Final = 60.0
-"""Seconds between two looks at all processes; between these only those are read that are new or known to have one."""
+"""Seconds after which all processes are searched again. In between, only new processes and known users are."""
 MAX_FILES: Final = 4096
-"""Open files of a process that are read; a training process has a few hundred."""
+"""Most open files of a process that are read; a training process has a few hundred."""
 
 
 class OpenDevices:
-    """Finds the processes that have device files open; the files of other users are seen by root only."""
+    """Finds the processes that have a device file open. Only root sees the files of other users' processes."""
 
     def __init__(self, proc: Path, pattern: str) -> None:
         """Look for device files whose whole path matches `pattern`."""
@@ -27,7 +27,7 @@ class OpenDevices:
         self._due = float("-inf")
 
     def by_process(self) -> dict[int, set[str]] | None:
-        """Return the device files of each process that has one, None without the right to see other users' files."""
+        """Return the device files that each process has open; None if other users' files cannot be seen."""
         try:
             os.listdir(self._proc / "1/fd")  # noqa: PTH208  # faster than a Path for each
             listed = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208  # the same
@@ -45,12 +45,12 @@ class OpenDevices:
 
 
 def open_files(proc: Path | str, pid: int) -> Iterator[tuple[str, str]]:
-    """Yield number and target of each file that a process has open; none once it has ended or without the right."""
+    """Yield the number and target of each open file of a process; none if it has ended or may not be read."""
     folder = f"{proc}/{pid}/fd"
     try:
         names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208  # no Path for each of a thousand files
     except OSError:
         return
     for name in names:
-        with suppress(OSError):  # it was closed meanwhile
+        with suppress(OSError):  # the file was closed in the meantime
             yield name, os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may not be a path

@@ -1,4 +1,4 @@
-"""Finds the job, pod, container, unit or user that a process belongs to, from files of /proc and of the host."""
+"""Finds the owner of a process: the job, pod, container, unit or user that it belongs to."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from chipwatch.host.process_tree import parse_stat
 from chipwatch.host.procfs import epoch, link, read
 
 MAX_PROCESSES: Final = 16_384
-"""Processes whose owner is kept; the least recently used one is forgotten first."""
+"""Most processes that are remembered; the one that was not asked for longest is forgotten first."""
 SETTLED: Final = 8
-"""Readings after which a process is expected to stay in its cgroup; from then on every eighth reading looks."""
+"""After this number of readings, a process is expected to stay in its cgroup, which is then read every eighth time."""
 MAX_BYTES: Final = 1 << 18
-"""Size limit of a file; a longer environment or list of users is not used."""
+"""Most bytes that are read of a process's environment."""
 MAX_ENTRIES: Final = 16_384
-"""Entries of a folder that are read."""
+"""Most entries of a folder that are read."""
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
 """The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
 KTHREADD: Final = b"2 (kthreadd) "
-"""Process 2 of the initial PID namespace, and of no other one."""
+"""The start of /proc/2/stat in the initial PID namespace, and in no other."""
 UID: Final = r"(?P<job>[0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})"
 ID: Final = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d+)"
-"""Of a container; ECS on Fargate uses the second form."""
+"""The id of a container; ECS on Fargate uses the second form."""
 SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
-"""The folder of all jobs: cgroup v2, cgroup v1."""
+"""The cgroup above all jobs of Slurm, in v2 and in v1."""
 PBS_JOBS: Final = r"(?:(?:pbs_jobs|pbspro)\.service/job(?:id|s)/|(?:propbs|torque)/|(propbs|pbspro)\.slice/\1-)"
-"""The folder of all jobs: PBS, an older hook of it and TORQUE, that hook under systemd."""
+"""The cgroup above all jobs: of PBS, of its older hook and TORQUE, and of that hook under systemd."""
 PATHS: Final = (
     (SLURM, re.compile(rf".*/{SLURMD}/(?:job_)?(?P<job>(?<=/job_)[^/]+|{SLUID}(?![^/]))(?:/step_(?P<step>[^/]+))?")),
     ("pbs", re.compile(rf".*/{PBS_JOBS}(?P<job>\d[^/]*?)(?:\.slice)?(?=/|$)")),
@@ -42,54 +42,54 @@ PATHS: Final = (
     ("lsf", re.compile(r".*/lsf/[^/]+/job\.(?P<job>\d+)\.")),
     ("nomad", re.compile(rf".*/nomad(?:\.slice)?/(?:(?:share|reserve)(?:\.slice)?/)?{UID}(?=[./]|$)")),
     (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
-    (KUBERNETES, re.compile(rf"(?:/\.\.)+(?:/burstable|/besteffort)?/pod{UID}(?:/{ID})?")),  # seen from another pod
-    (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
+    (KUBERNETES, re.compile(rf"(?:/\.\.)+(?:/burstable|/besteffort)?/pod{UID}(?:/{ID})?")),  # as another pod sees it
+    (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # as the agent's own pod sees it
     (ECS, re.compile(rf".*/ecs/(?:[^/]+/)?{UID}/{ID}")),
     (ECS, re.compile(rf"(?i:.*/ecstasks\.slice/ecstasks)-{UID}\.slice(?:/docker-{ID})?")),
     ("kata", re.compile(rf".*/kata_overhead/{ID}(?=/|$)")),
     (DOCKER, re.compile(rf".*/(?:(?:docker|libpod|nerdctl|podman)[/-])?{ID}(?=[./]|$)")),
     (DOCKER, re.compile(r".*/lxc(?:\.payload[./]|/)(?P<job>(?P<container>[^/]+))")),
 )
-"""Cgroup paths of each kind, up to the job; tests/fixtures/owners.json has real ones."""
+"""Patterns of cgroup paths for each kind of owner; tests/fixtures/owners.json has real paths."""
 SLUIDS: Final = re.compile(SLUID)
 OF_USERS: Final = re.compile(r"/user@\d+\.service/")
-"""Below it each user makes cgroups of any name, which name no owner but the user."""
+"""Below this cgroup, a user may choose any name, so only the user is known."""
 POD: Final = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<id>[^_]+)")
-"""A folder of the host's log/pods: BuildPodLogsDirectory of Kubernetes' pkg/kubelet/kuberuntime."""
+"""Name of a folder in the host's log/pods: BuildPodLogsDirectory of Kubernetes' pkg/kubelet/kuberuntime."""
 LOG: Final = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
-"""A link in the host's log/containers: LogSymlink of the same package."""
+"""Name of a link in the host's log/containers: LogSymlink of the same package."""
 PARTITION, STEP_GPUS, JOB_GPUS = "SLURM_JOB_PARTITION", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 SCRIPT_STEPS: Final = frozenset({"batch", "interactive"})
-"""Steps whose JOB_GPUS describes this node; other steps inherit the value of the job's first node."""
+"""Steps whose JOB_GPUS is about this node; other steps inherit the value from the job's first node."""
 VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE, JOB_ID, JOB_SLUID})
 MAX_VALUE: Final = 4096
 MAX_DEVICES: Final = 256
-"""Devices of one list."""
+"""Most devices in one variable."""
 SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
-"""Kinds whose processes may have such variables."""
+"""Kinds of owners whose processes may have these variables."""
 DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
 DELETED: Final = re.compile(rb" \(deleted\)$", re.MULTILINE)
-"""The kernel's suffix of a removed cgroup, of a process that cannot end."""
+"""The kernel adds this to the path of a removed cgroup whose process cannot end."""
 RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
 PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
-"""A partition: the processes of a job may write anything into their environment."""
+"""Names of partitions that are accepted, since a process may write anything into its environment."""
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 MAX_PASSWD: Final = 1 << 20
 
 
 class UserNames:
-    """Reads etc/passwd of the node again when it has changed; no directory service is queried."""
+    """Names of users from the host's etc/passwd, which is read again after a change. It asks no directory service."""
 
     def __init__(self, root: Path) -> None:
-        """`root`: the node's /."""
+        """Take the host's /."""
         self._file = root / "etc/passwd"
         self._names: dict[str, str] = {}
         self._version: tuple[int, int] | None = None
 
     def name(self, uid: str) -> str:
-        """Return the name of a user, or the number itself."""
+        """Return the name of the user with this number, or the number if there is none."""
         try:
             status = self._file.stat()
         except OSError:
@@ -102,21 +102,21 @@ class UserNames:
 
 
 class OwnedProcess(NamedTuple):
-    """A process as it was first seen in its cgroup."""
+    """A process, with the owner that it had when it was first seen in its cgroup."""
 
     identity: tuple[int, int]
-    """Inode and ctime of its folder in /proc, which another process with this pid does not have."""
+    """Inode and ctime of its folder in /proc; a later process with the same pid has others."""
     owner: Owner
     devices: frozenset[str]
-    """Devices that its scheduler names in its environment."""
+    """The devices that the scheduler names in its environment."""
     cgroup: bytes
-    """Its file of this name: a process may be moved into a job's cgroup."""
+    """Content of /proc/PID/cgroup, to see whether the process was moved."""
     turn: int = 0
-    """Reading of the drivers' processes in which it was first seen."""
+    """Number of the reading in which it was first seen."""
 
 
 def parse(path: str) -> Owner | None:
-    """Return the owner in a cgroup path: the innermost job of the most important kind, or None."""
+    """Return the owner that a cgroup path names: the innermost one of the most important kind; or None."""
     path = OF_USERS.split(path, 1)[0]
     for kind, pattern in PATHS:
         if not (match := pattern.match(path)):
@@ -141,38 +141,38 @@ def parse(path: str) -> Owner | None:
 
 
 def slurm_job(proc: Path, pid: int) -> str:
-    """Return the job of Slurm to whose cgroup a process belongs, or nothing."""
+    """Return the Slurm job in whose cgroup a process is, or ""."""
     lines = os.fsdecode(read(proc / str(pid) / "cgroup")).splitlines()
     owners = (parse(line.split(":", 2)[-1]) for line in lines)
     return next((owner.job for owner in owners if owner and owner.kind == SLURM), "")
 
 
 class Owners:
-    """Finds owners of processes, and remembers them while the processes run."""
+    """Finds the owners of processes, and remembers them while the processes run."""
 
     def __init__(
         self, proc: Path, root: Path, logs: Path, sys: Path = Path("/sys"), mapping: Path | None = None
     ) -> None:
         """
-        `proc`, `root`, `logs` and `sys`: the host's /proc, / (for etc/passwd), /var/log (for names of pods) and /sys.
+        Take the host's /proc, / (for etc/passwd), /var/log (for names of pods) and /sys.
 
-        `mapping`: the folder of Slurm's prolog, if it is not one of the usual ones.
+        `mapping` is the folder in which Slurm's prolog writes, if it is not one of the usual ones.
         """
         self._proc, self._logs, self._folder = proc, logs, str(proc)
         self._known: dict[int, OwnedProcess] = {}
-        """By pid, least recently used first."""
+        """Processes by pid; the one that was not asked for longest is first."""
         self._turn = 0
         self._users = UserNames(root)
         self._names: dict[str, tuple[str, str, str]] = {}
-        """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
+        """Namespace, pod and container, by the pod's uid (then the container is "") or by the container's id."""
         self.numbers = JobNumbers(proc, sys, mapping_folders(root, mapping))
         self._unnamed: set[str] = set()
-        """Uids and ids that have no name there."""
+        """Uids and ids without a name in the log folder."""
         self.missing: dict[str, str] = {}
-        """Unknown things, and why."""
+        """The reason for each kind of fact that is unknown."""
 
     def of_drivers(self, pids: Collection[int]) -> dict[int, OwnedProcess]:
-        """Return the processes that drivers named, none where /proc does not have the machine's pids."""
+        """Return the processes with these pids, as drivers report them; none if /proc has other pids."""
         if not self.has_host_pids:
             self.missing["pids"] = (
                 f"{self._proc} does not have the machine's process ids, which drivers report: share them"
@@ -188,7 +188,7 @@ class Owners:
         return processes
 
     def process(self, pid: int, turn: int = 0) -> OwnedProcess | None:
-        """Return a process of this /proc with its owner, or None once it has ended; `turn`: number of this reading."""
+        """Return a process with its owner, or None if it has ended; `turn` is the number of this reading."""
         try:
             status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
         except OSError:
@@ -205,7 +205,7 @@ class Owners:
         elif cgroup != process.cgroup:
             moved = self._read(pid, identity, cgroup)
             process = process._replace(cgroup=cgroup)
-            # In cgroup v1 a process that is ending is in the root cgroup; it still belongs to its job.
+            # In cgroup v1, a process that is ending moves to the root cgroup; it still belongs to its job.
             if moved and KINDS.index(moved.owner.kind) <= KINDS.index(process.owner.kind):
                 process = moved
         if process:
@@ -228,11 +228,11 @@ class Owners:
         try:
             began = parse_stat(read(folder / "stat")).began
         except ValueError:
-            return None  # it has ended
+            return None  # the process has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
         lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
-            return None  # it has ended meanwhile
+            return None  # the process has ended in the meantime
         owners = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
         user = Owner(USER, self._users.name(uid))
         owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=user)
@@ -248,12 +248,12 @@ class Owners:
                 partition = ""
             owner = self.numbered(owner, variables)
             owner = owner._replace(user=self._users.name(owner.user or uid), partition=partition)
-        elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # which is anybody's in a container
+        elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # root in a container says nothing
             owner = owner._replace(user=self._users.name(uid))
         return OwnedProcess(identity, owner, _devices(owner, variables), cgroup, self._turn)
 
     def numbered(self, owner: Owner, variables: Mapping[str, str]) -> Owner:
-        """Return the owner with the number of its job where the cgroup has a SLUID only, and that can be known."""
+        """Return the owner with its job's number in place of a SLUID, if that can be found."""
         if not SLUIDS.fullmatch(owner.job):
             return owner
         if number := self.numbers.find(owner.job, owner.cgroup, variables):
@@ -265,7 +265,7 @@ class Owners:
         return owner
 
     def _environment(self, file: Path) -> dict[str, str]:
-        """Return the variables of a process that are used here; the processes of others need a permission."""
+        """Return the variables of a process that are used here; note it if a permission is missing."""
         try:
             with file.open("rb") as opened:
                 pairs = opened.read(MAX_BYTES).split(b"\0")
@@ -278,7 +278,7 @@ class Owners:
         return {name: value[:MAX_VALUE] for name, _, value in variables if name in VARIABLES}
 
     def _named(self, owner: Owner) -> Owner:
-        """Return the owner with the names of its pod and container, where the host's log folder has them."""
+        """Return the owner with the names of its pod and container, if the host's log folder has them."""
         if not {owner.job, owner.container} & (self._names.keys() | self._unnamed):
             self._names = dict(islice(self._list_names(), MAX_ENTRIES))
         namespace, pod, container = self._names.get(owner.container) or self._names.get(owner.job) or ("", "", "")
@@ -291,7 +291,7 @@ class Owners:
         return owner._replace(job=pod, pod=pod, namespace=namespace, container=container or owner.container[:12])
 
     def _list_names(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
-        """Yield uid or id, then namespace, pod and container of each pod and container in the host's log folder."""
+        """Yield a uid or id, then namespace, pod and container, for each entry in the host's log folder."""
         for folder, pattern in ("pods", POD), ("containers", LOG):
             with suppress(OSError), os.scandir(self._logs / folder) as entries:
                 for entry in islice(entries, MAX_ENTRIES):
@@ -300,7 +300,7 @@ class Owners:
 
 
 def _devices(owner: Owner, variables: Mapping[str, str]) -> frozenset[str]:
-    """Return the devices that the scheduler gave to a process."""
+    """Return the devices that the scheduler gave to a process, by its environment."""
     if owner.kind != SLURM:
         listed = variables.get(VISIBLE, "")
     else:
@@ -309,7 +309,7 @@ def _devices(owner: Owner, variables: Mapping[str, str]) -> frozenset[str]:
 
 
 def _expanded(word: str) -> Iterable[str]:
-    """Return the devices that a word of a list names: `3`, `0-3` or a UUID; none if it is something else."""
+    """Return the devices that a word of a list names: `3`, `0-3` or a UUID; none for another word."""
     if match := RANGE.fullmatch(word):
         first, last = map(int, match.groups())
         return map(str, range(first, min(last + 1, first + MAX_DEVICES)))
@@ -317,7 +317,7 @@ def _expanded(word: str) -> Iterable[str]:
 
 
 def _plain(text: str) -> str:
-    """Return `text` as UTF-8 can hold it: a file name may have any bytes."""
+    """Return `text` with escapes for bytes that are not UTF-8, which a file name may have."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Intervals of expensive readings, and delays after failures."""
+"""Decides when to make an expensive reading, and when to try again after a failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 SLACK: Final = 0.5
-"""Seconds by which a tick may be early and still count as due."""
+"""Seconds by which a tick may be early for a reading that is due."""
 SLOW: Final = 10.0
 """Seconds between two expensive readings of an accelerator."""
 FIRST: Final = 2
@@ -18,19 +18,20 @@ Clock = Callable[[], float]
 
 
 class Pace:
-    """Decides at each tick whether a reading that is wanted every `interval` seconds is due."""
+    """Decides at each tick whether a reading that should happen every `interval` seconds is due."""
 
     def __init__(self, interval: float, clock: Clock = time.monotonic, *, shift: float = 0) -> None:
         """
-        `clock`: monotonic s. The first two ticks are due: an increase needs two readings.
+        Take the interval, and a clock (monotonic seconds).
 
-        The third is `shift` seconds earlier, so that several devices are not read in the same tick.
+        The first two ticks are due, since an increase needs two readings. The third reading is `shift` seconds earlier
+        than the interval, so that several devices are not read in the same tick.
         """
         self._interval, self._clock, self._shift = interval, clock, shift
         self._due, self._readings = 0.0, 0
 
     def is_due(self, now: float | None = None) -> bool:
-        """Return whether to read now, or at `now` of another clock; the next reading is then due after the interval."""
+        """Return whether to read at `now` (by default, the clock's time); then the next is due after the interval."""
         now = self._clock() if now is None else now
         if self._readings >= FIRST and now < self._due - SLACK:
             return False
@@ -40,20 +41,20 @@ class Pace:
 
 
 class Backoff:
-    """Delays the next attempt after a failure: a minute or as set, then twice as long each time, at most an hour."""
+    """Delays the next attempt after a failure: `first` seconds, then twice as long each time, at most an hour."""
 
     __slots__ = ("_failures", "_first", "_until")
 
     def __init__(self, first: float = MINUTE) -> None:
-        """`first`: seconds of the first delay."""
+        """Take the first delay in seconds."""
         self._first, self._failures, self._until = first, 0, float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return whether to try at `now` (monotonic s)."""
+        """Return whether to try at `now` (monotonic seconds)."""
         return now >= self._until
 
     def fail(self, now: float) -> float:
-        """Record a failure at `now`; return the delay in seconds."""
+        """Note a failure at `now`; return the delay in seconds."""
         delay = min(HOUR, self._first * 2.0 ** min(self._failures, 10))
         self._failures, self._until = self._failures + 1, now + delay
         return delay

@@ -1,4 +1,4 @@
-"""A process and its descendants, read as one: by /proc or, on other systems, by psutil."""
+"""Reads a process and all its descendants, and adds up their usage: by /proc or, on other systems, by psutil."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ T = TypeVar("T")
 
 SECOND: Final = 1_000_000_000
 ZOMBIE: Final = "Z"
-"""Not counted as running: it uses no memory; its CPU time can be read until it is reaped."""
+"""State of a process that has ended, whose CPU time can still be read until its parent reaps it."""
 REAPED: Final = frozenset("Xx")
-"""States of a process that is already included in its parent's totals."""
+"""States of a process that its parent has reaped, so that the parent's totals include it."""
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
 MOST_ANCESTORS: Final = 100
 MAX_READINGS: Final = 3
-"""Readings for which an amount is expected in a parent's total; usually it is there after one."""
+"""Readings for which an ended child's amount is expected in its parent's total; usually one is enough."""
 
 
 class ReapedTotal:
     """
-    Sum over a process tree of totals to which the kernel adds each reaped child's total.
+    The sum of a number over a process tree, where the kernel adds a child's number to its parent's when it is reaped.
 
-    It is the sum of the members' gains minus what was already counted for children since reaped, because their
-    parents' totals include that now. A parent that was read just before it reaped shows the amount one reading later,
-    so the amount stays pending; only for MAX_READINGS, because a parent that ignores SIGCHLD never includes it.
+    A plain sum would count a reaped child twice. So it adds the members' gains, and subtracts what was counted for
+    children that were reaped since. A parent may show a child's amount one reading late, so the amount stays pending.
+    After MAX_READINGS it is forgotten, since a parent that ignores SIGCHLD never shows it.
     """
 
     def __init__(self) -> None:
@@ -44,16 +44,16 @@ class ReapedTotal:
         self._pending: list[tuple[int, int, bool, int]] = []
 
     def gain(self, pid: int, amount: int) -> None:
-        """Add the increase of a living member's total; a decrease counts as 0."""
+        """Note the increase of a living member's number since the last reading; a decrease counts as 0."""
         self._gains[pid] = max(0, amount)
 
     def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
         """
-        Add the gains, minus what was counted for the `ended` members: pairs of parent and amount.
+        Add the gains to the total, minus the amounts that were counted for `ended` members: pairs of parent and amount.
 
-        `parents` has the parent of each member, also of ended ones; `reapers` are the members that can still reap.
-        If the parent is a reaper, its total includes the amount. Else it is unknown which ancestor's does; then the
-        amount is subtracted last, from the nearest ancestors first.
+        `parents` has the parent of each member, also of ended ones; `reapers` are the members that can still reap. If
+        the parent is a reaper, its number includes the amount. Otherwise some ancestor's does, and it is not known
+        which; such amounts are subtracted last, from the nearest ancestors first.
         """
         gains = self._gains
         pending = self._pending + [(parent, amount, True, MAX_READINGS) for parent, amount in ended]
@@ -71,7 +71,7 @@ class ReapedTotal:
 
 
 def _living(pid: int, gains: Mapping[int, int], parents: Mapping[int, int]) -> Iterator[int]:
-    """Iterate over the living ones among `pid` and its ancestors."""
+    """Yield the members that live among `pid` and its ancestors, the nearest first."""
     for _ in parents:  # ends even if the parents form a circle
         if pid in gains:
             yield pid
@@ -81,7 +81,7 @@ def _living(pid: int, gains: Mapping[int, int], parents: Mapping[int, int]) -> I
 
 
 class Where(Protocol):
-    """Where the host's /proc and /sys are mounted."""
+    """The paths at which the host's /proc and /sys are mounted."""
 
     @property
     def proc(self) -> Path:
@@ -93,23 +93,23 @@ class Where(Protocol):
 
 
 class Stat(NamedTuple):
-    """A process at one moment; CPU times are in clock ticks."""
+    """The state of a process at one moment. CPU times are in clock ticks."""
 
     state: str
     parent: int
     own: int
-    """CPU time of its threads."""
+    """CPU time of all its threads."""
     reaped: int
-    """CPU time of its reaped descendants."""
+    """CPU time of the descendants that were reaped."""
     threads: int
     began: float
-    """Start time; together with the pid it identifies the process."""
+    """Start time; with the pid, it identifies the process."""
     pages: int
 
 
 def parse_stat(data: bytes) -> Stat:
     """
-    Parse /proc/<pid>/stat, where the process name may contain any character, also `)`; raise ValueError.
+    Parse /proc/PID/stat, where the name of the process may have any character, also `)`; raise ValueError.
 
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
@@ -128,52 +128,52 @@ def parse_stat(data: bytes) -> Stat:
 
 
 def is_within(proc: Path, pid: int, first: int) -> bool | None:
-    """Return whether a process is `first` or one of its descendants; None without such a process."""
+    """Return whether the process `pid` is `first` or one of its descendants; None if there is no process `pid`."""
     parent: int | None = None
     for _ in range(MOST_ANCESTORS):
         if pid == first:
             return True
         try:
             parent = pid = parse_stat(read_small(proc / str(pid) / "stat")).parent
-        except (OSError, ValueError):  # there is none, or an ancestor has ended
+        except (OSError, ValueError):  # the process, or an ancestor, has ended
             break
     return None if parent is None else False
 
 
 class TreeReading(NamedTuple):
-    """Sums over the tree; None if unknown."""
+    """The sums over a tree at one reading; None if unknown."""
 
     cpu: int
-    """CPU time in clock ticks since a fixed moment; never decreases."""
+    """CPU time in clock ticks since a fixed moment; it never falls."""
     processes: int
     threads: int
     rss: int
-    """Bytes."""
+    """Resident memory in bytes."""
     read: int | None
-    """Bytes since the start of the first process."""
+    """Bytes read since the start of the first process; `written` likewise."""
     written: int | None
     files: int | None
 
 
 @dataclass(slots=True)
 class Member:
-    """A process of the tree, as last read."""
+    """A process of the tree at its last reading."""
 
     stat: Stat
     read: int = 0
     written: int = 0
 
     def runs(self) -> bool:
-        """Return whether it is not a zombie."""
+        """Return whether it still runs, and is not a zombie."""
         return self.stat.state != ZOMBIE
 
 
 class ProcTree:
     """
-    A Linux process and its descendants, also those whose parents ended.
+    A process on Linux and all its descendants; those whose parents have ended stay members.
 
-    A reading lists all pids, and reads each member and each new pid. A process that started and lost its parent between
-    two readings is not recognised as a descendant.
+    Each reading lists all pids, and reads each member and each new pid. A process that starts and loses its parent
+    between two readings is missed.
     """
 
     second = os.sysconf("SC_CLK_TCK")
@@ -182,7 +182,7 @@ class ProcTree:
     """Bytes of a page."""
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError without a process `pid`."""
+        """Take the first process of the tree; raise ProcessLookupError if there is none."""
         self._config, self._proc, self._detailed = config, str(config.proc), detailed
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
@@ -194,19 +194,19 @@ class ProcTree:
         self._has_io = False
         self._files: int | None = None
         self.denied: set[str] = set()
-        """Names of the values that were not readable for some member in the last reading."""
+        """Values (IO, FILES) that could not be read for some member in the last reading."""
         self.start_time = self._epoch(stat)
-        """When the first process started (ns since the epoch), or None."""
+        """Start of the first process (ns since the epoch), or None."""
         self.is_whole = stat.began >= self._own_start()
-        """True if the first process started after this one, which then misses nothing of the tree."""
+        """True if the first process started after the agent, so that no part of the tree was missed."""
 
     def read(self, *, rescan: bool) -> TreeReading | None:
-        """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
+        """Return the current sums, or None once no member runs; with `rescan`, read all pids to find missed members."""
         if not self._members:
             return None
         self._has_io, self._files, self.denied = False, None, set()
-        # The pids are listed before the members are read, so a process that starts meanwhile is new in the next
-        # reading. Parents are read before their children, so a child reaped during the reading shows up in its
+        # The pids are listed before the members are read, so a process that starts in between is new in the next
+        # reading. Parents are read before their children, so a child that is reaped in between appears in its
         # parent's totals one reading late, never too early.
         listed = self._list()
         ended = {pid: member for pid, member in self._members.items() if not self._refresh(pid, member)}
@@ -231,16 +231,16 @@ class ProcTree:
         )
 
     def pids(self) -> frozenset[int]:
-        """Return the members at the last reading, including zombies."""
+        """Return the pids of the members at the last reading, also of zombies."""
         return frozenset(self._members)
 
     def limits(self) -> CgroupLimits:
-        """Return the limits of the first running member; call it after a reading that found one."""
+        """Return the limits of the first member that runs; call it only after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())
         return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
 
     def _refresh(self, pid: int, member: Member) -> bool:
-        """Read a member again and count its usage; return False if it has ended."""
+        """Read a member again and note its gains; return False if it has ended."""
         stat, last = self._stat(pid), member.stat
         if stat is None or stat.began != last.began:
             return False
@@ -254,9 +254,9 @@ class ProcTree:
 
     def _add_descendants(self, listed: AbstractSet[int], ended: AbstractSet[int], *, rescan: bool) -> None:
         """
-        Add new descendants of the members, with their usage since their start.
+        Add new descendants of the members, with their usage since they started.
 
-        A descendant that was listed before and is recognised only now is counted from this reading on.
+        The usage of a descendant that existed at the last reading, and is found only now, counts from now on.
         """
         first, listed_before = self._listed is None, (self._listed or frozenset()) - ended
         self._listed = listed
@@ -265,7 +265,7 @@ class ProcTree:
         while joined := [pid for pid, stat in stats.items() if stat.parent in self._members]:
             for pid in joined:
                 stat = stats.pop(pid)
-                if pid < stat.parent:  # pids began again, so its parent was read after it and may have reaped it
+                if pid < stat.parent:  # pids wrapped, so the parent was read later and may have reaped it
                     again = self._stat(pid)
                     if not again or again.began != stat.began:
                         continue
@@ -278,7 +278,7 @@ class ProcTree:
                     self._read_detail(pid, member, count=started or first)
 
     def _read_detail(self, pid: int, member: Member, *, count: bool) -> None:
-        """Read values that may need permission; `count`: add the I/O since the last reading to the totals."""
+        """Read values that may need a permission; with `count`, note the I/O since the last reading."""
         if (files := self._try(FILES, self._open_files, pid)) is not None:
             self._files = (self._files or 0) + files
         if io := self._try(IO, self._io, pid):
@@ -294,11 +294,11 @@ class ProcTree:
         except PermissionError:
             self.denied.add(name)
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError):
-            pass  # the process ended, or the system has no such value
+            pass  # the process has ended, or the system lacks the value
         return None
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        """Update the totals, which include reaped children's, for the members that `ended`."""
+        """Update the three sums; `ended` are the members that have ended since the last reading."""
         self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
         self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
         self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)
@@ -307,21 +307,21 @@ class ProcTree:
         return epoch(self._config.proc, stat.began)
 
     def _own_pid(self) -> int:
-        """Return the agent's pid as this /proc numbers it; -1 if that is not known."""
+        """Return the agent's own pid in this /proc; -1 if unknown."""
         try:
             return int(link(f"{self._proc}/self"))
         except ValueError:
             return -1
 
     def _own_start(self) -> float:
-        """Return when this process started, in the unit of Stat.began; infinite if that is not known."""
+        """Return the agent's own start in the unit of Stat.began; infinity if unknown."""
         try:
             return parse_stat(read_small(f"{self._proc}/self/stat")).began
         except (OSError, ValueError):
             return math.inf
 
     def _list(self) -> AbstractSet[int]:
-        """Return all pids but the agent's: one that the watched process has started is not part of its tree."""
+        """Return all pids except the agent's own: it does not count, even if the watched process started it."""
         names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
         return {int(name) for name in names if name.isdecimal()} - {self._agent}
 
@@ -337,7 +337,7 @@ class ProcTree:
         return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
-        """Return the size of the folder, the number of files since Linux 6.2 (proc.rst of Linux)."""
+        """Return the number of open files; since Linux 6.2, it is the size of the folder (proc.rst of Linux)."""
         path = f"{self._proc}/{pid}/fd"
         return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
 
@@ -347,13 +347,13 @@ if TYPE_CHECKING:
 
 
 class PsutilTree(ProcTree):
-    """A process and its descendants; psutil does not report the usage of ended children."""
+    """The same on other systems, by psutil; it does not report the usage of children that have ended."""
 
     second = 1000
     page = 1
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError without a process `pid`."""
+        """Take the first process of the tree; raise ProcessLookupError if there is none."""
         import psutil
 
         self._psutil = psutil
@@ -365,7 +365,7 @@ class PsutilTree(ProcTree):
         return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        del ended  # no parent's totals include its children's
+        del ended  # a parent's numbers never include its children's
         super()._update_totals((), parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
@@ -388,7 +388,7 @@ class PsutilTree(ProcTree):
                 times = process.cpu_times()
                 return Stat(
                     state=ZOMBIE if process.status() == self._psutil.STATUS_ZOMBIE else "R",
-                    parent=process.ppid(),  # psutil raises if the pid belongs to another process now
+                    parent=process.ppid(),  # raises if another process has the pid now
                     own=int((times.user + times.system) * self.second),
                     reaped=0,
                     threads=process.num_threads(),
@@ -416,5 +416,5 @@ class PsutilTree(ProcTree):
 
 
 def tree_of(config: Where, pid: int, *, detailed: bool = False) -> ProcTree:
-    """Return the tree of `pid` as this system can read it; raise ProcessLookupError without such a process."""
+    """Return the tree of `pid`, read in this system's way; raise ProcessLookupError if there is no such process."""
     return (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=detailed)

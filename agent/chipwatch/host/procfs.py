@@ -1,4 +1,4 @@
-"""Files of Linux's /proc and /sys that stay open between readings."""
+"""Reads files of Linux's /proc and /sys, some of which stay open between readings."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ CHUNK = 1 << 16
 MAX_BYTES = 1 << 24
 PAGE = 1 << 12
 RECORD = 1 << 11
-"""More bytes than any record has that is not of a table of mounts."""
+"""More bytes than one record has in any file that is read here, except the table of mounts."""
 MAX_SOCKETS = 1 << 20
-"""Bytes that are read of a table of sockets: about 7,000 of them."""
+"""Most bytes that are read of a table of sockets, which is about 7,000 sockets."""
 LONGEST = 19
-"""Digits of the largest count of 63 bits; drivers set all 64 bits where they have no count."""
+"""Digits of the largest number of 63 bits; drivers set all 64 bits if they have no number."""
 
 
 class Closes(Protocol):
-    """Anything that is closed."""
+    """Anything with a method `close`."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class OpenFile:
-    """A file that stays open until `close`, or until its reader is dropped; the constructor raises OSError."""
+    """A file that stays open until `close`, or until this object is deleted; the constructor raises OSError."""
 
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = -1  # for __del__, if the next line fails
+        self._fd = -1  # for __del__ if the next line raises
         self._fd = os.open(path, os.O_RDONLY | NO_WAIT)
 
     def close(self) -> None:
@@ -52,16 +52,16 @@ class OpenFile:
 
 
 class KeptFile(OpenFile):
-    """A small file: a reading takes one pread instead of open, read and close; it raises OSError."""
+    """A small file that stays open, so that a reading is one system call. Reading raises OSError."""
 
     __slots__ = ()
 
     def read(self, record: int = PAGE) -> bytes:
         """
-        Return the current content, at most 16 MiB; the kernel returns some files page by page.
+        Return the current content, at most 16 MiB.
 
-        A page ends early only where the next record does not fit, and none has more than `record` bytes: so a shorter
-        answer is the whole file (seq_read_iter in fs/seq_file.c of Linux).
+        The kernel may return a page at a time, and a page ends early only if the next record does not fit. No record
+        has more than `record` bytes, so a page with more room is the last one (seq_read_iter in fs/seq_file.c).
         """
         data = pread(self._fd, CHUNK, 0)
         if len(data) <= PAGE - record:
@@ -71,7 +71,7 @@ class KeptFile(OpenFile):
         return data
 
     def parse(self, parser: Callable[[bytes], T]) -> T:
-        """Return the parsed content; raise OSError if it is not as the kernel writes it."""
+        """Return the content, parsed by `parser`; raise OSError if it has an unknown format."""
         data = self.read(RECORD)
         try:
             return parser(data)
@@ -80,10 +80,10 @@ class KeptFile(OpenFile):
 
 
 class SystemSource(Generic[T]):
-    """A reading of a file of /proc on Linux, and of psutil elsewhere."""
+    """A source that is a file of /proc on Linux, and psutil on other systems."""
 
     def __init__(self, path: Path, parse: Callable[..., T], other: Callable[..., T]) -> None:
-        """`parse` takes the content of the file last, `other` the module psutil; raise OSError without the file."""
+        """Call `parse` with the file's content, or `other` with the module psutil, as last argument; raise OSError."""
         self.path, self._parse, self._other = path, parse, other
         self.psutil: Any = None
         self._file = KeptFile(path) if sys.platform == "linux" else None
@@ -93,7 +93,7 @@ class SystemSource(Generic[T]):
             self.psutil = psutil
 
     def read(self, *how: Any) -> T:
-        """Return the reading now, with further arguments for `parse` and `other`; raise OSError."""
+        """Return a new reading; `how` are first arguments for `parse` or `other`. Raise OSError."""
         if self._file:
             return self._file.parse(partial(self._parse, *how) if how else self._parse)
         return self._other(*how, self.psutil)
@@ -124,19 +124,19 @@ def read(path: str | Path, size: int = 1 << 14) -> bytes:
 
 
 def number(path: str | Path) -> int | None:
-    """Return the count in a file of /sys; None if it cannot be read or holds none."""
+    """Return the whole number in a file of /sys; None if it cannot be read, or has something else."""
     return count(read(path, PAGE))
 
 
 def count(data: str | bytes) -> int | None:
-    """Return `data` as a count that fits into 63 bits, or None."""
+    """Return `data` as a whole number from 0 that fits into 63 bits, or None."""
     data = data.strip()
     value = int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
     return value if value is None or value < 1 << 63 else None
 
 
 def text(path: Path) -> str:
-    """Return the content of a file with escapes for odd bytes, at most 16 MiB, or "" if it cannot be read."""
+    """Return the text of a file, at most 16 MiB, with escapes for bytes that are not UTF-8; "" if unreadable."""
     try:
         return KeptFile(path).read().decode(errors="backslashreplace").strip()
     except OSError:
@@ -144,7 +144,7 @@ def text(path: Path) -> str:
 
 
 def link(path: str | Path) -> str:
-    """Return the target of a link, which need not be a path, or "" if it cannot be read."""
+    """Return the target of a link, which may be something else than a path; "" if unreadable."""
     try:
         return os.readlink(path)  # noqa: PTH115  # an inode or a pid is not a path
     except OSError:
@@ -152,7 +152,7 @@ def link(path: str | Path) -> str:
 
 
 def tcp_sockets(network: str) -> Iterator[tuple[str, list[bytes]]]:
-    """Yield the table and the fields of each TCP socket in a folder net/ of /proc; the tables may be cut."""
+    """Yield the name of the table, and the fields, of each TCP socket in a folder net/ of /proc."""
     for name in "tcp", "tcp6":
         try:
             with Path(network, name).open("rb") as file:
@@ -163,14 +163,14 @@ def tcp_sockets(network: str) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def close_all(*parts: Closes | None) -> None:
-    """Close what there is; each part is safe to close twice."""
+    """Close the parts that are not None."""
     for part in parts:
         if part:
             part.close()
 
 
 def open_kept(path: Path) -> KeptFile | None:
-    """Return the file, or None if it cannot be opened."""
+    """Return the open file, or None if it cannot be opened."""
     try:
         return KeptFile(path)
     except OSError:
@@ -178,7 +178,7 @@ def open_kept(path: Path) -> KeptFile | None:
 
 
 def boot_time(proc: Path) -> int | None:
-    """Return the boot time (ns since the epoch), or None; the kernel shifts it when the clock is set."""
+    """Return the time of the boot (ns since the epoch), or None; the kernel shifts it when the clock is set."""
     try:
         for line in (proc / "stat").read_bytes().splitlines():
             if line.startswith(b"btime "):
@@ -189,6 +189,6 @@ def boot_time(proc: Path) -> int | None:
 
 
 def epoch(proc: Path, began: float) -> int | None:
-    """Return a start time in clock ticks after the boot as ns since the epoch; None if the boot is not known."""
+    """Return a start time, given in clock ticks after the boot, in ns since the epoch; None if unknown."""
     boot = boot_time(proc)
     return boot and boot + int(began) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Programs that print one record of JSON per interval, and a child process of ours that calls a library for them."""
+"""Reads programs that print a record of JSON per interval: makers' tools, and child processes of our own code."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.host.supervised_process import STARTUP, SupervisedProcess, quoted
 
 MAX_AGE: Final = 3
-"""Periods after which a record is too old to be reported."""
+"""Number of periods after which a record is too old."""
 STARTUP_WAIT: Final = 2.5
-"""Seconds after the start in which readings wait for the first output, so that a single reading has values."""
+"""Seconds after the start for which a reading waits for the first record, so that a single reading has values."""
 RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 def own_program(module: str) -> tuple[str, ...]:
-    """Return the command that runs `main` of a module of ours; PYTHONPATH and the working directory do not count."""
+    """Return the command that runs `main` of one of our modules, without PYTHONPATH and the working directory."""
     return sys.executable, "-I", "-c", RUN.format(module=module), str(Path(__file__).parents[2])
 
 
 class RecordSource(Generic[Key, Value]):
-    """Runs a program that prints records; its values come from the last record."""
+    """Runs a program that prints records, and returns the values of the last record."""
 
     name = ""
-    """Of the program, for messages."""
+    """Name of the program, for messages."""
     complete_after = 1
     """Number of the first record that has all values."""
     description = ""
@@ -39,7 +39,7 @@ class RecordSource(Generic[Key, Value]):
     def __init__(
         self, command: Sequence[str | Path], interval: float, clock: Callable[[], float], *, timeout: float = 0
     ) -> None:
-        """`interval`: seconds between two ticks; `clock`: monotonic s; `timeout`: least seconds for a record."""
+        """Take the seconds between two ticks, a clock (monotonic seconds), and the least seconds for a record."""
         self.period, self._clock = max(1.0, interval), clock
         self._process = SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)
         self._values: dict[Key, Value] = {}
@@ -47,11 +47,11 @@ class RecordSource(Generic[Key, Value]):
         self._interval, self._wait_until = interval, time.monotonic() + STARTUP_WAIT
 
     def open(self) -> None:
-        """Start the program; raise Unavailable."""
+        """Start the program; raise Unavailable if that fails."""
         self._process.open(self._clock())
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
-        """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
+        """Return the values of the last record, {} if it is too old; wait for the first record; add to `problems`."""
         until = min(self._wait_until, time.monotonic() + 0.8 * self._interval)
         while not self._listen(problems) and time.monotonic() < until:
             time.sleep(0.02)
@@ -60,16 +60,16 @@ class RecordSource(Generic[Key, Value]):
         return self._values if self._clock() - self._read_at < MAX_AGE * self.period else {}
 
     def close(self) -> None:
-        """End the program; another thread may be reading."""
+        """End the program, also while another thread reads it."""
         self._closed = True
         self._process.close()
 
     def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
-        """Return the values of a record; raise ValueError."""
+        """Return the values of a record; raise ValueError if it is malformed."""
         raise NotImplementedError
 
     def _listen(self, problems: list[str]) -> bool:
-        """Read the printed lines; return True if all values are there, or the program failed."""
+        """Read new records; return True once all values have come, or the program has failed."""
         if self._closed:
             return True
         now = self._clock()
@@ -87,14 +87,14 @@ class RecordSource(Generic[Key, Value]):
 
 
 class ChildReader(RecordSource[Key, Value]):
-    """Runs a program of ours as a child process, so that a crash or hang of a library leaves the agent alone."""
+    """Runs our own code as a child process, so that a library that crashes or hangs does no harm to the agent."""
 
-    complete_after = 2  # the first record has no or not all values
+    complete_after = 2  # the first record lacks values
 
     _early: Sequence[str] = ()
 
     def open(self) -> None:
-        """Start it and wait for its first record, 10 s at most; raise Unavailable."""
+        """Start the program and wait for its first record, at most STARTUP seconds; raise Unavailable."""
         super().open()
         deadline, problems = time.monotonic() + STARTUP, list[str]()
         self._early = problems
@@ -106,7 +106,7 @@ class ChildReader(RecordSource[Key, Value]):
         self._interval, self._wait_until = self.period, time.monotonic() + STARTUP_WAIT
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
-        """Return the values; the first call also adds the problems of earlier records."""
+        """Return the values, as RecordSource does; the first call also adds the problems while it was opened."""
         problems += self._early
         self._early = ()
         return super().read(problems)
@@ -120,12 +120,12 @@ class ChildReader(RecordSource[Key, Value]):
         return self._take(record.get("values", {}), problems)
 
     def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[Key, Value]:
-        """Return the values of a record as the collector needs them; add to `problems`."""
+        """Return the values of a record in the collector's form; add to `problems`."""
         raise NotImplementedError
 
 
 def print_records(records: Iterable[Mapping[str, object]]) -> None:
-    """Print records in a child process of ours, until the agent no longer reads."""
+    """Print records until the agent no longer reads; runs in the child process."""
     with suppress(OSError):
         for record in records:
             sys.stdout.write(json.dumps(record) + "\n")
@@ -133,7 +133,7 @@ def print_records(records: Iterable[Mapping[str, object]]) -> None:
 
 
 def decode(name: str, line: bytes) -> Mapping[str, Any]:
-    """Return a record printed by the program `name`; raise ValueError."""
+    """Return a line of the program `name` as a record; raise ValueError if it is none of JSON."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
 """
-Values that the kernel keeps as text in files, and that makers' programs print: a row says where one is, and its metric.
+Reads values in files of the kernel, and in the output of makers' programs, by tables of rows.
 
-One reader reads the rows of all collectors, so a new value of a device is one more row in the table of its collector.
+A row says where a value is and which metric it has. So a new value of a device is one more row in the table of its
+collector.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from chipwatch.host.last_values import LastValues, inode
 from chipwatch.host.procfs import read_small
 
 LEAST: Final = {"Cel": -100.0}
-"""By unit, the least possible value where that is not 0."""
+"""The least possible value of a unit, if it is not 0."""
 LARGEST: Final = 2**63 - 1
 
 
 class FileRow(NamedTuple):
-    """One value in a file of a device; the metric has the unit, and the level from which on it is read."""
+    """A value in a file of a device."""
 
     metric: Metric
     path: str
-    """Of the file, below the folder of the device; the first match of a glob. `a+b`: the sum of two files."""
+    """The file below the device's folder. It may be a glob, whose first match counts; `a+b` is the sum of two files."""
     scale: float = 1
-    """Factor of the number for the metric's unit, such as 1e-3 for millidegrees."""
+    """Number by which the value is multiplied to get the metric's unit, such as 1e-3 for millidegrees."""
     pattern: re.Pattern[bytes] | None = None
-    """Finds the number in the text, as group 1, where a word is 1 and no text 0; None: the text is the number."""
+    """Pattern whose group 1 is the number (a word counts as 1, nothing as 0); None: the whole text is the number."""
     dims: Dimensions = NO_DIMENSIONS
-    """Dimensions beside the device's."""
+    """Dimensions in addition to the device's."""
     total: Metric | None = None
-    """A metric of all devices: the sum of a counter, the largest value of a gauge. May be the metric of the row."""
+    """A metric for all devices together: the sum of a counter, the largest value of a gauge. May equal `metric`."""
 
     @property
     def level(self) -> Level:
-        """The level from which on it is read."""
+        """The lowest level at which the value is read."""
         return min(self.metric.level, self.total.level) if self.total else self.metric.level
 
     def value(self, text: bytes) -> float | None:
-        """Return the value in the text of the file, in the metric's unit; None if there is none."""
+        """Return the value in the text of a file, in the metric's unit; None if it has none."""
         if "+" in self.path:
             parts = text.split(b"+")
             values = [value for value in map(self._replace(path="").value, parts) if value is not None]
@@ -56,26 +57,26 @@ class FileRow(NamedTuple):
             word = found[1] or b""
         try:
             number = float(word) if b"." in word else int(word)
-            # Divided, 45123 millidegrees are 45.123; a count that is not scaled down stays a whole number.
+            # Divide by 1000, so that 45123 millidegrees are exactly 45.123. A number that is not scaled stays whole.
             return number * self.scale if self.scale >= 1 else number / (1 / self.scale)
         except (ValueError, OverflowError):
             return int(bool(word)) if self.pattern else None
 
 
 class RowFiles:
-    """Reads the files of one device, opened for each reading."""
+    """Reads the files of one device, which are opened for each reading."""
 
     is_stale = False
-    """True if the device has other files now, and is to be found again."""
+    """True if the device has other files now, so that it must be searched again."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: of the device."""
+        """Take the folder of the device."""
         self.folder = folder
         self._texts: dict[str, bytes | None] = {}
-        """The contents of files in this reading."""
+        """The contents of the files that this reading has read."""
 
     def read(self, rows: Iterable[FileRow]) -> Iterator[tuple[FileRow, float]]:
-        """Yield the values that can be read; of neighbours with one series the first counts whose files can be read."""
+        """Yield the values that can be read; of adjacent rows for one series, only the first that can be read."""
         self._texts.clear()
         metric, dims = None, NO_DIMENSIONS
         for row in rows:
@@ -92,7 +93,7 @@ class RowFiles:
                 yield row, value
 
     def _text(self, path: str) -> bytes | None:
-        """Return the content of a row's files, joined by `+`, each read once in a reading; None without one of them."""
+        """Return the content of a row's files, joined by `+`, None if one cannot be read; read each file only once."""
         if path not in self._texts:
             first, plus, others = path.partition("+")
             if plus:
@@ -103,18 +104,18 @@ class RowFiles:
         return self._texts[path]
 
     def text(self, path: str) -> bytes | None:
-        """Return the content of a file; None if it cannot be read."""
+        """Return the content of a file, or None if it cannot be read."""
         try:
             return read_small(next(self.folder.glob(path)) if "*" in path else f"{self.folder}/{path}")
         except (OSError, StopIteration):
             return None
 
     def reject(self, row: FileRow, text: bytes) -> None:
-        """Take note of a text without the value of its row, which is then absent."""
+        """Note a text that lacks the value of its row; the value is then absent."""
 
 
 class Folder(NamedTuple):
-    """The folder of a device that has values."""
+    """A device: its folder, its dimensions, and the rows of its values."""
 
     path: Path
     dims: Dimensions
@@ -125,7 +126,7 @@ Find = Callable[[Sequence[Path]], Iterable[Folder]]
 
 
 class Folders:
-    """The folders of all devices of one kind, which come and go."""
+    """Reads all devices of one kind, which come and go."""
 
     def __init__(
         self,
@@ -137,12 +138,16 @@ class Folders:
         kept: LastValues | None = None,
         reader: Callable[[Path], RowFiles] = RowFiles,
     ) -> None:
-        """`find` chooses among the folders `glob` below `root`; an earlier run `kept` their counters."""
+        """
+        Search the folders that match `glob` below `root`; `find` makes devices of them.
+
+        Read values of at most `level`. `kept` has the counters of an earlier run, and `reader` reads one folder.
+        """
         self._root, self._glob, self._find, self._kept, self._reader = root, glob, find, kept, reader
         self.level = level
         self._listed: list[Path] | None = None
         self._devices: dict[tuple[Dimensions, Path, int], tuple[Folder, RowFiles, Counters]] = {}
-        """By dimensions, folder and its inode: a driver that is loaded again takes any name."""
+        """The devices by dimensions, folder and inode: a driver that is loaded again may swap their names."""
         self._totals = Counters()
 
     def __len__(self) -> int:
@@ -150,11 +155,11 @@ class Folders:
         return len(self._devices)
 
     def __iter__(self) -> Iterator[Folder]:
-        """Iterate over the devices of the last reading."""
+        """Yield the devices of the last reading."""
         return (device for device, *_ in self._devices.values())
 
     def _search(self) -> None:
-        """Find the devices again if other ones are there."""
+        """Search the devices again if some came, went or changed."""
         listed = sorted(self._root.glob(self._glob))
         before = {key: state for key, state in self._devices.items() if not state[1].is_stale}
         if listed == self._listed and all(key in before and inode(key[1]) == key[2] for key in self._devices):
@@ -169,7 +174,7 @@ class Folders:
                 self._devices[key] = device._replace(rows=rows), reader, counters
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of each device, then the totals; what cannot be read or cannot be true is left out."""
+        """Yield the values of each device, then the totals; leave out values that cannot be read, or are impossible."""
         self._search()
         members: dict[tuple[Metric, Dimensions], dict[object, float]] = {}
         for key, (device, reader, counters) in self._devices.items():
@@ -191,24 +196,24 @@ class Folders:
 
 
 def each(key: str, rows: Sequence[FileRow]) -> Find:
-    """Return a function that takes each folder; its name is the dimension `key`."""
+    """Return a function for `find` that makes a device of each folder, whose name is the dimension `key`."""
     return lambda folders: [Folder(folder, Dimensions({key: folder.name}), rows) for folder in folders]
 
 
 class ToolRow(NamedTuple):
-    """A value in the output of a maker's program."""
+    """A value that a maker's program prints."""
 
     name: str
     """A regular expression for the whole name of the value, in lower case."""
     metric: Metric
     unit: str = ""
-    """The unit that the number has, if it has one."""
+    """The unit that may come after the number, in lower case."""
     scale: float = 1
-    """Factor of the number for the metric's unit."""
+    """Number by which the value is multiplied to get the metric's unit."""
 
 
 def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readings:
-    """Return the readings in the values of one card, by name; of several rows of a metric the last one counts."""
+    """Return the readings of one card; `cells` are its values by name. If rows share a metric, the last one counts."""
     readings: Readings = {}
     for row in rows:
         for name, cell in cells.items():
@@ -219,9 +224,9 @@ def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readi
 
 def tool_number(value: object, unit: str = "", *, must_have_unit: bool = False) -> float | None:
     """
-    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+    Return the number in a value of a tool: `12`, `"45.0"`, `"(1402Mhz)"` or `{"value": 12, "unit": "W"}`.
 
-    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
+    Return None for `N/A` in any spelling, and if there is other text than parentheses and `unit` around the number.
     """
     if isinstance(value, dict):
         given = value.get("unit")

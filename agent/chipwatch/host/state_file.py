@@ -1,4 +1,4 @@
-"""Small files of the state folder: read with a bound, replaced as a whole, no symbolic link followed."""
+"""Reads and replaces small files in the state folder, and follows no symbolic link."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from chipwatch.base.system import NO_WAIT, SAFE
 
 
 def read_state(path: Path, most: int) -> bytes:
-    """Return at most `most` bytes of a file; raise OSError."""
+    """Return the first bytes of a file, at most `most`; raise OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | SAFE | NO_WAIT), "rb") as file:
         return file.read(most) or b""
 
 
 def write_state(path: Path, data: bytes) -> None:
-    """Replace a file; raise OSError, also where the folder is another user's."""
+    """Replace a file as a whole; raise OSError, also if the folder belongs to another user."""
     if path.parent.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EACCES, "the folder is another user's")
     new = path.with_name(f"{path.name}.new")

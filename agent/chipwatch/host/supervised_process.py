@@ -1,4 +1,4 @@
-"""Runs a program that prints lines: reads it without a thread and without waiting, and restarts it."""
+"""Runs other programs, and reads their output without a thread and without waiting."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from chipwatch.base.redaction import without_secrets
 from chipwatch.contract.errors import Unavailable
 
 CHUNK: Final = 1 << 16
-"""Bytes of one read."""
+"""Most bytes of one read."""
 MAX_READ: Final = 4 << 20
-"""Bytes read in one tick; the rest stays in the pipe, and the writer waits."""
+"""Most bytes that are read in one tick; the rest stays in the pipe, and the program waits."""
 MAX_LINE: Final = 1 << 20
-"""Bytes of one line; the longest line of a known tool has about 10 kB."""
+"""Most bytes of a line; the longest line of a known tool has about 10 kB."""
 CLOSED: Final = "closed"
 MAX_STDERR: Final = 4096
-"""Bytes kept of standard error."""
+"""Bytes that are kept from the end of standard error."""
 STARTUP: Final = 10.0
-"""Seconds that the first line may take in addition to the timeout."""
+"""Seconds that the first line may take, in addition to the timeout."""
 STABLE: Final = 10
-"""Lines after which a start succeeded, which resets the back-off."""
+"""Lines after which a start counts as good, so that the back-off begins again."""
 MAX_BACKOFF: Final = 300.0
-"""Most seconds between two starts."""
+"""Longest back-off in seconds."""
 GRACE: Final = 1.0
-"""Seconds to wait for the end of a process after each signal."""
+"""Seconds to wait after each signal for the end of a process."""
 _running: Final[set[ChildProcess]] = set()
 
 
 def find_program(name: str, path: Path | None, *places: Path) -> Path:
-    """Return the program `name`: at `path` if that is set, else in PATH, else at one of `places`; raise Unavailable."""
+    """Return the path of a program: `path` if set, else from PATH, else one of `places`; raise Unavailable."""
     if path is not None:
         if not path.exists():
             raise Unavailable(f"{path} is absent")
@@ -51,9 +51,9 @@ def find_program(name: str, path: Path | None, *places: Path) -> Path:
 
 def quoted(text: bytes | str, limit: int = 120, *, exact: bool = False) -> str:
     """
-    Return text of another program for a message: one line, cut, without secrets.
+    Return the text of another program for a message: on one line, at most `limit` characters, without secrets.
 
-    Unless it is `exact`, it has N for each number, so that repeats are equal.
+    Unless `exact` is set, N stands for each number, so that a repeated message is equal to the first.
     """
     start = text[: 4 * limit] if isinstance(text, str) else text[: 4 * limit].decode(errors="replace")
     shown = " ".join("".join(c if c.isprintable() else " " for c in without_secrets(start)).split())
@@ -61,20 +61,20 @@ def quoted(text: bytes | str, limit: int = 120, *, exact: bool = False) -> str:
 
 
 class LineSplitter:
-    """Splits bytes into lines; skips blank lines and lines that are too long."""
+    """Splits a stream of bytes into lines. Blank lines and lines that are too long are left out."""
 
     what = "a line"
-    """The name of the skipped data in messages."""
+    """Name of a line in messages."""
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_LINE) -> None:
-        """Report lines longer than `max_size` bytes."""
+        """Call `report` with a message for a line of more than `max_size` bytes."""
         self._report, self._max_size = report, max_size
         self._line: list[bytes] = []
         self._size = 0
         self._skipping = False
 
     def split(self, data: bytes) -> Iterator[bytes]:
-        """Yield the lines that end in `data`."""
+        """Take the next bytes; yield the lines that end in them."""
         *ended, rest = data.split(b"\n")
         for piece in ended:
             self._add(piece)
@@ -83,15 +83,15 @@ class LineSplitter:
 
     @property
     def is_within(self) -> bool:
-        """True if a line has begun and not ended."""
+        """True if a line has begun, and its end has not come."""
         return bool(self._line or self._skipping)
 
     def wait_ms(self) -> int:
-        """Return the milliseconds to wait for more data."""
+        """Return how many milliseconds to wait for more data."""
         return 0
 
     def take_rest(self) -> bytes:
-        """Return the unfinished line and forget it; b"" if there is none or it was too long."""
+        """Return the line that has not ended, and forget it; b"" if there is none, or it was too long."""
         rest = b"" if self._skipping else b"".join(self._line)
         self._reset(skipping=False)
         return rest
@@ -117,23 +117,23 @@ class LineSplitter:
 
 class Pipe:
     """
-    The reading end of a pipe, or of a file.
+    Reads a pipe, or a file, without waiting.
 
-    It polls before each read, since the descriptor may be blocking: other processes share its mode.
+    It polls before each read. It does not set the descriptor to non-blocking, since other processes share that mode.
     """
 
     def __init__(self, fd: int, *, size: int = 0) -> None:
-        """Read from `fd`, which the caller closes; ask the kernel to make the pipe hold `size` bytes."""
+        """Read from `fd`, which the caller closes; if `size` is set, ask the kernel for a pipe of so many bytes."""
         self._fd, self._poll = fd, select.poll()
         self._poll.register(fd, select.POLLIN)
         self.ended: str | None = None
-        """None while it is open, CLOSED at its end, else the error."""
+        """None while it is open, CLOSED after its end, or the text of an error."""
         if size and sys.platform == "linux":
-            with suppress(OSError):  # no pipe, or more than this user may have
+            with suppress(OSError):  # not a pipe, or more than this user may have
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
     def chunks(self, limit: int = MAX_READ, wait: Callable[[], int] = lambda: 0) -> Iterator[bytes]:
-        """Yield available data, up to about `limit` bytes; wait for more as many milliseconds as `wait` returns."""
+        """Yield the data that are there, about `limit` bytes; before each read, wait for `wait()` milliseconds."""
         while limit > 0 and self.ended is None and self.is_readable(wait()):
             try:
                 data = os.read(self._fd, CHUNK)
@@ -149,28 +149,28 @@ class Pipe:
             yield data
 
     def is_readable(self, milliseconds: int = 0) -> bool:
-        """Return whether there are data, or the end, now or within so many milliseconds."""
+        """Return whether data or the end can be read, now or within `milliseconds`."""
         return bool(self._poll.poll(milliseconds))
 
 
 class ChildProcess:
-    """A running program in a separate process group; reading its output never waits."""
+    """A running program, in a process group for itself. Reading its output never waits."""
 
     def __init__(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
     ) -> None:
-        """Start it; raise OSError."""
+        """Start the program; raise OSError."""
         import subprocess  # noqa: TID251
 
         self._expired = subprocess.TimeoutExpired
-        self.child = subprocess.Popen(  # noqa: S603  # a fixed name, or what the configuration says
+        self.child = subprocess.Popen(  # noqa: S603  # a fixed name, or a command of the configuration
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the agent, which ends the program itself
+            start_new_session=True,  # Ctrl-C must reach only the agent, which then ends the program
         )
         _running.add(self)
         assert self.child.stdout is not None
@@ -180,27 +180,27 @@ class ChildProcess:
         self._tail = b""
 
     def read_stderr(self) -> None:
-        """Read standard error; keep the end of it."""
+        """Read standard error, and keep the end of it."""
         for data in self._stderr.chunks():
             self._tail = (self._tail + data)[-MAX_STDERR:]
 
     def last_error(self, *, exact: bool) -> str:
-        """Return the last line of standard error for a message, as it is if `exact`, or ""."""
+        """Return the last line of standard error, as a part of a message; "" if it is empty."""
         lines = [line for line in (self._tail.rpartition(b"\n")[0] or self._tail).split(b"\n") if line.strip()]
         return f" (it said: {quoted(lines[-1], exact=exact)})" if lines else ""
 
     def wait(self) -> None:
-        """Wait for the end, at most GRACE seconds."""
+        """Wait for the end of the program, at most GRACE seconds."""
         with suppress(self._expired):
             self.child.wait(GRACE)
 
     def send(self, number: int) -> None:
-        """Send a signal to the process group."""
+        """Send a signal to the program's process group."""
         with suppress(OSError):
             os.killpg(self.child.pid, number)
 
     def end(self, *signals: int) -> None:
-        """Send the signals one by one until it ends, waiting after each, and close the pipes."""
+        """Send signals, and wait after each, until the program ends; then close the pipes."""
         for number in signals:
             if self.child.poll() is None:
                 self.send(number)
@@ -214,7 +214,7 @@ class ChildProcess:
 
 @atexit.register
 def _end_all() -> None:
-    """Kill processes that ignore SIGTERM, whose daemon thread had no time to send SIGKILL."""
+    """End the programs that still run at the exit of the agent; kill those that ignore SIGTERM."""
     for process in list(_running):
         process.send(signal.SIGTERM)
     for process in list(_running):
@@ -223,17 +223,17 @@ def _end_all() -> None:
 
 class SupervisedProcess:
     """
-    Runs a program that prints lines continuously.
+    Runs a program that prints lines all the time.
 
-    It is read at each tick; while the pipe is full, the program waits. A program that ends too early, or is silent for
-    too long, is restarted with back-off. `close` ends it by SIGTERM, then SIGKILL; if the agent itself is killed, it
-    ends by SIGPIPE at its next line.
+    The lines are read at each tick; while the pipe is full, the program waits. A program that ends, or is silent for
+    too long, is restarted with back-off. `close` ends it by SIGTERM, then SIGKILL. If the agent itself is killed,
+    SIGPIPE ends the program at its next line.
     """
 
     max_read = MAX_READ
-    """Bytes read in one tick."""
+    """Most bytes that are read in one tick."""
     pipe_size = 0
-    """Bytes that the pipe should hold; 0: the kernel's default."""
+    """Bytes that the pipe should hold; 0: as many as the kernel chooses."""
 
     def __init__(
         self,
@@ -244,10 +244,10 @@ class SupervisedProcess:
         name: str = "",
         exact: bool = False,
     ) -> None:
-        """`timeout`: seconds without a line after which it hangs; `exact`: messages have the program's numbers."""
+        """Take a command that hangs after `timeout` seconds without a line; see `quoted` for `exact`."""
         self.command, self._name = command, name or Path(command[0]).name
         self.failures = 0
-        """Failed starts in a row."""
+        """Number of failed starts in a row."""
         self._timeout, self._environment, self._exact = timeout, environment, exact
         self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
@@ -257,20 +257,20 @@ class SupervisedProcess:
         self._problems: dict[str, None] = {}
 
     def open(self, now: float) -> None:
-        """Start it for the first time; raise Unavailable."""
+        """Start the program for the first time; raise Unavailable."""
         try:
             self.start(now)
         except OSError as error:
             raise Unavailable(f"{self.command[0]} cannot be started: {error.strerror}") from error
 
     def start(self, now: float) -> None:
-        """Start it at `now` (monotonic s); raise OSError."""
+        """Start the program at `now` (monotonic seconds); raise OSError."""
         self._splitter.take_rest()
         self._count, self._started, self._deadline = 0, now, now + self._timeout + STARTUP
         self._process = ChildProcess(self.command, self._environment, pipe_size=self.pipe_size)
 
     def lines(self, now: float) -> list[bytes]:
-        """Return the lines that are available, none of them blank; restart the program if that is due."""
+        """Return the new lines, except blank ones; restart the program if it is due."""
         lines = list(self.read(now))
         if lines:
             self.note_lines(now, len(lines))
@@ -278,7 +278,7 @@ class SupervisedProcess:
         return lines
 
     def read(self, now: float) -> Iterator[bytes]:
-        """Yield the lines that are available; restart the program if that is due. Call `check` after it."""
+        """Yield the new lines; restart the program if it is due. Call `check` afterwards."""
         if self._process is None and not self._restart(now):
             return
         if (process := self._process) is None:  # closed by another thread
@@ -288,31 +288,31 @@ class SupervisedProcess:
         process.read_stderr()
 
     def note_lines(self, now: float, lines: int = 1) -> None:
-        """Note that lines were valid: the program works."""
+        """Note that so many lines were valid, so the program works."""
         self._count += lines
         self._deadline = now + self._timeout
 
     def check(self, now: float) -> None:
-        """Handle a program that has ended or hangs."""
+        """Check whether the program has ended or hangs, and plan its restart."""
         process = self._process
         if process is None:
             return
         if process.stdout.ended or (process.child.poll() is not None and not process.stdout.is_readable()):
-            process.wait()  # a program closes its output a moment before it ends
+            process.wait()  # its output is closed a moment before it ends
             process.read_stderr()
             code = process.child.poll()
-            # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
+            # At a stop, the service manager also sends SIGTERM to the program: report that only if another tick comes.
             self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
         elif now >= self._deadline:
             self._fail(now, "prints nothing")
 
     def problems(self) -> list[str]:
-        """Return the problems since the last call, and why the program does not run."""
+        """Return the problems since the last call; while the program does not run, the reason is among them."""
         problems, self._problems = list(self._problems), {}
         return problems
 
     def close(self) -> None:
-        """End it and its own children; safe to call twice."""
+        """End the program and its children; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
             process.end(signal.SIGTERM, signal.SIGKILL)
@@ -346,38 +346,38 @@ class SupervisedProcess:
 
 
 def exit_text(code: int | None) -> str:
-    """Describe the end of a process by its exit code; None: it still runs."""
+    """Return how a process ended, in words; with the code None, it still runs."""
     if code is None:
         return "closed its output"
     return f"ended with {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
 class QueryFailed(Exception):
-    """A program or a library gave no usable answer."""
+    """A program, or a library, gave no usable answer."""
 
 
 class ProgramOutput(NamedTuple):
-    """The output of a run."""
+    """The output of one run of a program."""
 
     data: bytes
-    """Standard output."""
+    """Its standard output."""
     how: str
-    """For a message about unusable output: how the run ended and the last line of standard error, or ""."""
+    """The end of the run, and its last line of standard error, for a message about unusable output; or ""."""
 
 
 class OneShot:
     """
-    Runs a command periodically; `poll` returns its output without waiting.
+    Runs a command at intervals; `poll` returns its output, and never waits.
 
-    There is one run at a time. One that takes too long, or prints too much, gets SIGTERM, then SIGKILL; the next one
-    begins after its end.
+    Only one run goes on at a time. A run that takes too long, or prints too much, gets SIGTERM, then SIGKILL. The next
+    one starts after its end.
     """
 
     def __init__(self, interval: float, timeout: float, *, exact: bool = False) -> None:
         """
-        `interval`: seconds from one start to the next; `timeout`: most seconds of a run.
+        Take the seconds from one start to the next, and the most seconds of a run.
 
-        `exact`: messages have the program's numbers.
+        See `quoted` for `exact`.
         """
         self._interval, self._timeout, self._exact = interval, timeout, exact
         self._process: ChildProcess | None = None
@@ -387,16 +387,16 @@ class OneShot:
 
     def poll(self, command: Sequence[str | Path], now: float, *, start: bool = True) -> ProgramOutput | None:
         """
-        Return the output of a run once it has ended, else None; raise QueryFailed, once a run.
+        Return the output of a run that has ended, else None; raise QueryFailed at most once for each run.
 
-        Starts `command` if none runs, the interval is over and `start` is true. `now`: monotonic seconds.
+        Start `command` if no run goes on, the interval is over at `now` (monotonic seconds), and `start` is set.
         """
         process = self._process
         if process is None:
             if start and now >= self._due:
                 self._start(command, now)
             return None
-        code = process.child.poll()  # before its output is read, so that all of it is in the pipe
+        code = process.child.poll()  # asked before the output is read: once it has ended, all of it is in the pipe
         more = b"".join(process.stdout.chunks(MAX_READ + 1 - len(self._data)))
         self._data += more
         process.read_stderr()
@@ -409,7 +409,7 @@ class OneShot:
                 process.send(signal.SIGKILL)
             return None
         too_much = len(self._data) > MAX_READ
-        # A run that had filled the pipe was waiting for this reading.
+        # A run that had filled the pipe did not hang: it waited for this call.
         if too_much or (now > self._deadline and len(more) < CHUNK // 2):
             self._cancelled, self._deadline = True, now + GRACE
             process.send(signal.SIGTERM)
@@ -418,11 +418,11 @@ class OneShot:
         return None
 
     def run_now(self) -> None:
-        """Let the next run start without waiting for the interval."""
+        """Let the next run start at once, before the interval is over."""
         self._due = 0.0
 
     def close(self) -> None:
-        """Kill the run, if any; safe to call twice."""
+        """Kill the run that goes on, if there is one; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
             process.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The wrapped command of `agent ... -- COMMAND`."""
+"""The command that a user wraps: `chipwatch run -- COMMAND` starts it, and ends when it ends."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ FORWARDED: Final = (
     signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT,
 )  # fmt: skip
 BLOCK: Final = 512
-"""Bytes of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
+"""Bytes of one unit of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
 MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""Bytes of ru_maxrss."""
+"""Bytes of one unit of ru_maxrss."""
 BRIEFLY: Final = 0.05
-"""Seconds."""
+"""Seconds of one wait of the main thread, which must run the handlers of signals in between."""
 LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
-"""Variables of Slurm's srun, PyTorch's torchrun and Open MPI's mpirun with the rank of this process on this machine."""
+"""Variables with the rank of this process on this machine, of Slurm's srun, PyTorch's torchrun, Open MPI's mpirun."""
 
 
 class NotStarted(CommandError):
-    """The command could not be started; `code` is a shell's exit code (127 not found, 126 not executable)."""
+    """The command could not be started; `code` is the exit code of a shell: 127 if not found, else 126."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -44,42 +44,41 @@ class NotStarted(CommandError):
 
 
 class SystemUsage:
-    """Usage of a process tree by the system's counts; 0 where it is not known."""
+    """The usage of a process tree, as the system counts it; 0 if unknown."""
 
     seconds = 0.0
-    """Wall time."""
+    """Wall time in seconds."""
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of the first process and of all descendants that were waited for."""
+        """Return the CPU time in seconds of the first process and of all descendants that were reaped."""
         return 0.0
 
     def largest_process(self) -> int:
-        """Return the most memory of one process in bytes; 0 also if that is less than our own."""
+        """Return the peak memory of the largest process in bytes; 0 if it is not above our own."""
         return 0
 
     def storage_bytes(self) -> tuple[int, int]:
-        """Return the bytes read from storage and written to it."""
+        """Return the bytes that were read from storage and written to it."""
         return 0, 0
 
 
 class WrappedCommand(SystemUsage):
     """
-    A child process with our standard streams; signals are forwarded to it, and the agent ends when it ends.
+    A child process that has our standard streams, and gets our signals.
 
-    It stays in our process group, so that the terminal and the shell's job control treat both as one job. A signal
-    that the terminal sends to the foreground process group (Ctrl-C) is not forwarded, because the child has already
-    received it.
+    It stays in our process group, so that the terminal and the shell's job control treat both as one job. Ctrl-C is not
+    forwarded, since the terminal sends its signal to the whole group.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start `command`; raise NotStarted."""
+        """Start the command; raise NotStarted."""
         self.command = tuple(command)
         self._started = time.monotonic()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: exit codes would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # exit codes are lost if our parent left it ignored
         try:
             self._child = subprocess.Popen(self.command)  # noqa: S603  # what the user asked for, no shell
         except FileNotFoundError:
-            if shutil.which(command[0]):  # so it is a script
+            if shutil.which(command[0]):  # it is a script, and its interpreter is missing
                 raise NotStarted(f"{command[0]}: the program that its first line names was not found", 126) from None
             raise NotStarted(f"{command[0]}: command not found", 127) from None
         except OSError as problem:
@@ -89,7 +88,7 @@ class WrappedCommand(SystemUsage):
         self._usage: Any = None
 
     def __enter__(self) -> Self:
-        """Leave standard error to the command: libraries in C write to it past Python's logging."""
+        """Leave standard error to the command: redirect our own to nowhere, since libraries in C also write to it."""
         self.standard_error, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
         os.close(null)
@@ -97,9 +96,9 @@ class WrappedCommand(SystemUsage):
 
     def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> bool:
         """
-        Wait for the command and take standard error back.
+        Wait for the end of the command, then take our standard error back.
 
-        An exception that ended the agent's work is logged; the command goes on and still receives our signals.
+        If an exception ended the agent's work, log it. The command goes on and still gets our signals.
         """
         if bug is not None:
             log.error("the command goes on without metrics: %s: %s", type(bug).__name__, text_of(bug), exc_info=bug)
@@ -114,11 +113,11 @@ class WrappedCommand(SystemUsage):
         return self._child.returncode is not None
 
     def failure(self) -> str | None:
-        """Return a sentence if the command has ended, and not with 0."""
+        """Return a sentence if the command has failed, else None."""
         return f"{self.command[0]} ended with {self.code()}" if self.has_ended and self.code() else None
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call `call` on another thread when the command has ended."""
+        """Call `call` on another thread once the command has ended."""
 
         def wait() -> None:
             self.code()
@@ -127,7 +126,7 @@ class WrappedCommand(SystemUsage):
         threading.Thread(target=wait, name="wrapped", daemon=True).start()
 
     def forward(self, number: int, frame: FrameType | None) -> None:
-        """Forward a signal; a handler for `signal.signal`."""
+        """Send a signal to the command; a handler for `signal.signal`."""
         del frame
         if number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal():
             return
@@ -136,8 +135,8 @@ class WrappedCommand(SystemUsage):
                 os.kill(self.pid, number)
 
     def code(self) -> int:
-        """Wait for the child; return its exit code, or 128 + N if signal N ended it, as in a shell."""
-        # Python calls the handler of a signal that comes just before a wait after it, so the main thread waits briefly.
+        """Wait for the command; return its exit code, or 128 + N if signal N ended it, as a shell does."""
+        # Python calls a signal's handler only between two waits, so each wait of the main thread is short.
         is_main = threading.current_thread() is threading.main_thread()
         while not self._waiting.acquire(timeout=BRIEFLY if is_main else -1):
             pass
@@ -150,7 +149,7 @@ class WrappedCommand(SystemUsage):
         return code if code >= 0 else 128 - code
 
     def _wait(self, longest: float | None) -> None:
-        """Wait for the child, up to so many seconds."""
+        """Wait for the command, at most `longest` seconds."""
         pid, status, usage = os.wait4(self.pid, 0 if longest is None else os.WNOHANG)
         if pid:
             self._usage, self._child.returncode = usage, os.waitstatus_to_exitcode(status)
@@ -159,7 +158,7 @@ class WrappedCommand(SystemUsage):
         self.seconds = time.monotonic() - self._started
 
     def tell(self, line: str) -> None:
-        """Print a line on the command's standard error while that is not ours."""
+        """Print a line on the command's standard error."""
         with contextlib.suppress(OSError):
             os.write(self.standard_error, f"{line}\n".encode())
 
@@ -169,22 +168,22 @@ class WrappedCommand(SystemUsage):
     def largest_process(self) -> int:
         if self._usage is None:
             return 0
-        largest: int = self._usage.ru_maxrss  # Linux begins the count of a child with that of its parent
+        largest: int = self._usage.ru_maxrss  # on Linux, a child's count begins at its parent's
         return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
 
     def storage_bytes(self) -> tuple[int, int]:
-        if self._usage and sys.platform == "linux":  # other systems count operations
+        if self._usage and sys.platform == "linux":  # other systems count operations, not blocks
             return self._usage.ru_inblock * BLOCK, self._usage.ru_oublock * BLOCK
         return 0, 0
 
 
 def is_first_rank(env: Mapping[str, str]) -> bool:
-    """Return whether this is the first process of its job on this machine."""
+    """Return whether this is the process with rank 0 of its job on this machine."""
     return all(env.get(name, "0") == "0" for name in LOCAL_RANKS)
 
 
 def _from_terminal() -> bool:
-    """Return whether this process is in the foreground of a terminal, which signals the child too."""
+    """Return whether this process is in the foreground of a terminal, which then signals the child itself."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123  # a device, not a path
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

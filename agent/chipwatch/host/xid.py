@@ -1,4 +1,4 @@
-"""The action for an Xid error, by NVIDIA's catalogue."""
+"""The actions that NVIDIA's catalogue names for Xid errors, which the driver reports by a code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS: Final = {
     "none": "1-7 9-10 12 15-24 26-30 33-36 42 47 49-53 55-59 61 65 73 81 87 90-91 111-118 122-125 138 142 159 162-172",
 }
 """
-Our word for the catalogue's immediate action -> the codes; of October 2025, 172 codes.
+The codes of each immediate action, by our word for it; from the catalogue of October 2025 with 172 codes.
 
 RESTART_BM and RESTART_VM are restart_machine, each WORKFLOW and XID_154 see_workflow, CHECK_MECHANICALS check_hardware,
 UPDATE_SWFW update_software; CHECK_UVM, CONTACT_SUPPORT, which unused codes have, and no action are none.
@@ -24,7 +24,7 @@ https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 """
 NONE: Final = "none"
 APPLICATION: Final = frozenset({"restart_app", "ignore", NONE})
-"""Actions that an administrator need not take."""
+"""Actions that need no administrator."""
 
 
 def _codes(spans: str) -> list[int]:
@@ -36,10 +36,10 @@ BY_CODE: Final = {code: action for action, spans in ACTIONS.items() for code in 
 
 
 def is_applications_own(code: int) -> bool:
-    """Return whether an Xid needs no action of an administrator; 45 comes with every application that is stopped."""
+    """Return whether an Xid needs no administrator. 45 does not: it comes whenever an application is killed."""
     return code == 45 or action_of(code) in APPLICATION
 
 
 def action_of(code: int) -> str:
-    """Return the immediate action, a word of ACTIONS; `none` where the catalogue has no action, or not the code."""
+    """Return the immediate action, a word of ACTIONS; `none` if the catalogue has no action or lacks the code."""
     return BY_CODE.get(code, NONE)
