@@ -1,1 +1,1 @@
-"""Words and their redaction, tables, files, the version: every room stands on them, and they know none."""
+"""Small helpers that every other package may import: texts, redaction of secrets, tables, files, the version."""

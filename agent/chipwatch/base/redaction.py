@@ -1,4 +1,4 @@
-"""Text from outside in messages: one line of limited length, without secrets."""
+"""Makes text from outside safe for messages: one line of limited length, without secrets."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 MAX_LENGTH: Final = 2000
-"""Characters of a line."""
+"""Most characters of a line."""
 SHORTEST: Final = 4
-"""Shortest secret that is replaced; a shorter one would match parts of other words."""
+"""Length of the shortest secret that is replaced; a shorter one would be found inside other words."""
 WORD: Final = r"[^\s\"'`,;&<>(){}\[\]\\]"
 NAME: Final = (
     r"(?:secret|token|passw|credential|auth|cookie|signature|session"
     r"|(?:api|access|account|encryption|ingestion|license|private|shared|write)[_-]?key)"
 )
 FILE_NAME: Final = r"(?<!file)(?<!path)"
-"""Excludes options whose value is the path of a file with a secret."""
+"""Leaves out options whose value is not a secret, but the path of a file with one."""
 PROGRAM: Final = (
     r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"
     r"(?:(?!\n\n).)+"
 )
-"""Messages of botocore and google-auth about a credential process; the program's output follows."""
+"""Messages of botocore and google-auth about a credential process, with the program's output after them."""
 RULES: Final = tuple(
     (re.compile(pattern, re.DOTALL), instead)
     for pattern, instead in (
@@ -55,15 +55,15 @@ RULES: Final = tuple(
         (r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w-]{30,}|\bdapi[0-9a-f]{32}\b", "..."),
     )
 )
-"""Patterns of secrets, by their form or by the words before them, and their replacements."""
+"""Patterns of secrets, which are found by their form or by the words before them, and replacements."""
 
 
 def without_secrets(text: str) -> str:
     """
-    Return `text` with "..." in place of secrets, which it knows by their form or by the words before them.
+    Return `text` with "..." in place of secrets, as far as they can be recognised.
 
-    Secrets are user and password of an address, its query, a header or value with the name of a secret, the output of
-    a credential process, and texts that look like a key.
+    Secrets are the user, password and query of an address, a header or a value whose name means a secret, the output of
+    a credential process, and words that look like a key.
     """
     for pattern, instead in RULES:
         text = pattern.sub(instead, text)
@@ -71,7 +71,7 @@ def without_secrets(text: str) -> str:
 
 
 def without(text: str, secrets: Collection[str]) -> str:
-    """Return `text` with "..." in the place of each of `secrets`."""
+    """Return `text` with "..." in place of each of `secrets`."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, "...")
@@ -79,20 +79,20 @@ def without(text: str, secrets: Collection[str]) -> str:
 
 
 def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
-    """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
+    """Return `text` on one line: without secrets, with escapes for unprintable characters, cut to `max_length`."""
     line = printable(without_secrets(text[: 2 * max_length].strip()))
     return line if len(line) <= max_length else f"{line[:max_length]}..."
 
 
 def printable(text: str) -> str:
-    """Return `text` with escapes for unprintable characters: a terminal obeys some of them."""
+    """Return `text` with escapes for unprintable characters, since a terminal obeys some of them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def redacted(value: Any) -> Any:
-    """Return `value`, as JSON has it, with each text in it without secrets."""
+    """Return a value of JSON with secrets removed from each text in it."""
     if isinstance(value, Mapping):
         return {without_secrets(str(key)): redacted(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Flags, locks and the folder of the files that the agent keeps or reads."""
+"""Opens files safely, locks files, and finds the state folder."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Final
 
 SAFE: Final = os.O_NOFOLLOW
-"""Flag of os.open for files of ours: no symbolic link is followed."""
+"""Flag of os.open for the agent's own files: do not follow a symbolic link."""
 NO_WAIT: Final = os.O_NONBLOCK
-"""Flag of os.open for a file that may be a pipe."""
+"""Flag of os.open for a file that may be a pipe: do not wait for its writer."""
 
 
 def open_locked(path: Path, pauses: Sequence[float] = ()) -> FileIO:
     """
-    Return a file that its owner alone may read, made if it is not there; it is locked until it is closed.
+    Open a file that only its owner can read, or make it, and lock it until it is closed.
 
-    The kernel releases the lock when the process ends, in any way. Raise BlockingIOError if another process holds it,
-    also after `pauses` (seconds between attempts), or OSError.
+    The kernel also releases the lock when the process ends or is killed. If another process has the lock, try again
+    after each of `pauses` (seconds), then raise BlockingIOError. Raise OSError for other problems.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+")
@@ -40,7 +40,7 @@ def open_locked(path: Path, pauses: Sequence[float] = ()) -> FileIO:
 
 
 def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
-    """Return the state folder: as configured, else systemd's, else root's or the user's."""
+    """Return the state folder: the configured one, else systemd's, else the usual one of root or of the user."""
     if spool is not None:
         return spool
     if state := env.get("STATE_DIRECTORY"):

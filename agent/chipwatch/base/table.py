@@ -1,4 +1,4 @@
-"""The one renderer of tables: aligned columns, as wide as a terminal shows them, and lines of CSV."""
+"""Renders tables as aligned columns of text, and as lines of CSV."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from chipwatch.base.redaction import printable
 
 GAP: Final = "  "
 FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
-"""The start of a text that spreadsheets evaluate, unless it is a number."""
+"""The start of a text that a spreadsheet would evaluate as a formula; numbers are not meant."""
 
 
 class TableColumn(NamedTuple):
-    """A column: its cells, of which the first is usually its title."""
+    """A column; its first cell is usually its title."""
 
     cells: Sequence[str]
     right: bool = False
-    """Align at the right."""
+    """True to align its cells at the right."""
     empty: Collection[str] = ()
-    """Leave the column out if all cells below its title are among these."""
+    """Texts that count as empty: the column is left out if it has nothing else below its title."""
 
     @property
     def width(self) -> int:
-        """Cells of a terminal that its widest cell takes."""
+        """Width of its widest cell, in characters of a terminal."""
         return max(map(cell_len, self.cells))
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Return `text` filled with spaces to `width` cells, at the left or the right of them."""
+    """Return `text` with spaces up to `width` characters of a terminal; with `right`, the spaces come first."""
     spaces = " " * (width - cell_len(text))
     return spaces + text if right else text + spaces
 
 
 def row(cells: Iterable[str], widths: Iterable[int], gap: str = GAP) -> str:
-    """Return cells at the left of columns of these widths; the last cell, without a width, is not filled."""
+    """Return a line of cells, filled to these widths; the last cell has no width."""
     *first, last = cells
     return gap.join([*(padded(cell, width) for cell, width in zip(first, widths, strict=True)), last])
 
@@ -55,20 +55,20 @@ def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
 
 
 def fitting(columns: Iterable[TableColumn], width: int) -> int:
-    """Return how many of `columns`, each with a gap before it, fit side by side into `width`: at least one."""
+    """Return how many of the first `columns`, each with a gap before it, fit into `width`; at least one."""
     ends = accumulate(len(GAP) + column.width for column in columns)
     return max(1, sum(end <= width for end in ends))
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters, with an ellipsis in the middle if it is cut."""
+    """Return `text`; if it is longer than `width`, with an ellipsis in place of its middle."""
     if len(text) <= width:
         return text
     return f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """Return a line of CSV without its end; no spreadsheet takes a text of it for a formula, no terminal for more."""
+    """Return a line of CSV without its end. Texts that a spreadsheet or a terminal would execute are escaped."""
     text = io.StringIO()
     plain = (
         printable(f"'{cell}" if FORMULA.match(cell) else cell) if isinstance(cell, str) else cell for cell in cells

@@ -1,4 +1,4 @@
-"""Words and numbers of messages."""
+"""Helpers for the words and numbers in messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
 
 def line_width(most: int) -> int:
-    """Return the columns of a line on standard output: at most `most`, and no more than its terminal has."""
+    """Return the width of a line on standard output: that of its terminal, but at most `most`."""
     try:
         return min(most, os.get_terminal_size(sys.stdout.fileno()).columns or most)
     except (AttributeError, OSError, ValueError):  # there is no terminal, or no standard output
@@ -28,18 +28,18 @@ def similar(word: str, words: Iterable[str], most: int) -> list[str]:
 
 
 def in_case_of(word: str, words: Iterable[str]) -> str:
-    """Return that one of `words` which differs from `word` in case at most; else `word`."""
+    """Return the one of `words` that equals `word` if case is ignored; if there is none, return `word`."""
     known = [*words]
     return word if word in known else next((text for text in known if text.lower() == word.lower()), word)
 
 
 def is_lacking(reason: str) -> bool:
-    """Return whether a collector's reason for its absence says that the machine has no such thing."""
+    """Return whether the message of an Unavailable says that the machine lacks the device, and so nothing is wrong."""
     return reason.startswith(("no ", "not in ")) or reason.endswith(" on Linux only")
 
 
 def is_address(text: str) -> bool:
-    """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
+    """Return whether `text` is an HTTP address that every library accepts: an error may repeat a wrong one."""
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and " " not in text
@@ -48,7 +48,7 @@ def is_address(text: str) -> bool:
 
 
 def duration(seconds: float, units: int = 4) -> str:
-    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`; a unit with 0 is left out."""
+    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s; use only the first `units` units, and leave out zeros."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     left = round(seconds)
@@ -61,7 +61,7 @@ def duration(seconds: float, units: int = 4) -> str:
 
 
 def count(number: int, verb: str = "") -> str:
-    """Return a number of points in words, with `verb` in the form that fits: `1 point is`, `2 points are`."""
+    """Return `1 point is` or `2 points are`, for a number of points and the `verb` are."""
     if number == 1:
         return f"1 point {SINGULAR.get(verb, verb)}".rstrip()
     return f"{number:,} points {verb}".rstrip()

@@ -1,4 +1,4 @@
-"""Logs a problem once for each cause, and again after an hour."""
+"""A logger that logs a problem once, and once an hour while it lasts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_CAUSES: Final = 200
 
 
 class ThrottledLogger:
-    """Logs for one plugin; used by one thread at a time."""
+    """Logs the problems of one part of the agent; used by one thread at a time."""
 
     def __init__(self, log: logging.Logger, who: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Log to `log`; each message begins with `who`."""
+        """Log to `log`; each message begins with `who`. `clock` returns monotonic seconds."""
         self._log, self._who, self._clock = log, who, clock
         self._logged_at: dict[str, float] = {}
 
     def log(self, level: int, cause: str, text: str, *, traceback: bool = False) -> bool:
-        """Log `text`, unless `cause` was logged less than an hour ago; return whether it was logged now."""
+        """Log `text`, unless the same `cause` was logged less than an hour ago; return whether it was logged."""
         now = self._clock()
         if now - self._logged_at.get(cause, -REPEAT_AFTER) < REPEAT_AFTER:
             return False
@@ -32,6 +32,6 @@ class ThrottledLogger:
         return True
 
     def resolved(self, cause: str, text: str | None = None) -> None:
-        """Note that the problem is over; log `text` if the problem was logged."""
+        """Note that a problem is over; log `text`, but only if the problem itself was logged."""
         if self._logged_at.pop(cause, None) is not None and text:
             self._log.info("%s: %s", self._who, text, extra={"who": self._who})

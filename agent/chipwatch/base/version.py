@@ -1,4 +1,4 @@
-"""The version, in the one place where it is written, and the commit that a build has."""
+"""The version of this program, and the commit that it was built from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 USER_AGENT = f"chipwatch/{__version__}"
-"""Names this program in requests."""
+"""Name of this program in HTTP requests."""
 
 
 def build() -> str:
-    """Return the version and the commit that the build hook wrote, for people."""
+    """Return the version for people, with the commit that the build hook wrote into the package."""
     try:
         return f"{__version__} ({Path(__file__).with_name('commit').read_text(encoding='utf-8').strip()})"
     except OSError:

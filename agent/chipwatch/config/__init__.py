@@ -1,5 +1,6 @@
 """
-Configuration: from files, flags and the environment to checked values, and to the plugins they name.
+Configuration: reads a file, flags and the environment, checks the values, and builds the plugins that they name.
 
-It starts nothing: engine and service use its values.
+It starts nothing: engine and service use its values. `identity` finds the dimensions of this machine, `naming` gives
+metrics the names of other tools.
 """

@@ -1,4 +1,4 @@
-"""Tables of a configuration -> dataclasses; an unknown key or a value of the wrong type is a ConfigError."""
+"""Converts tables of a configuration to dataclasses; raises ConfigError for unknown keys and wrong values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from chipwatch.contract.errors import ConfigError
 T = TypeVar("T")
 
 PREFIX: Final = "CHIPWATCH_"
-"""Prefix of environment variables."""
+"""Prefix of the agent's environment variables."""
 
 TABLE_TYPES: Final = (dict, Mapping)
 TIME: Final = {"unit": "s"}
-"""`extra` of a msgspec.Meta: the number is seconds, and may be a text such as 500ms."""
+"""Marks a type (as `extra` of its msgspec.Meta) as seconds, which may also be a text such as 500ms."""
 WORDS_FOR: Final[Mapping[Any, str]] = {
     bool: "true or false",
     int: "a whole number",
@@ -36,11 +36,11 @@ WORDS_FOR: Final[Mapping[Any, str]] = {
     **dict.fromkeys(TABLE_TYPES, "a table"),
 }
 SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
-"""Options whose values are never shown."""
+"""Names of options whose values are never shown."""
 
 
 def convert(shape: type[T], table: Mapping[str, Any], where: str, labels: Mapping[str, str] | None = None) -> T:
-    """Return `table` as a `shape` (a dataclass); raise ConfigError with the label of the key, else with its path."""
+    """Return `table` as an object of the dataclass `shape`; a ConfigError names a key by its label, or its path."""
     values = values_of(shape, table, where, labels or {})
     for key in needed_of(shape):
         if key not in values:
@@ -57,7 +57,7 @@ def convert(shape: type[T], table: Mapping[str, Any], where: str, labels: Mappin
 def values_of(
     shape: type, table: Mapping[str, Any], where: str, labels: Mapping[str, str], *, strict: bool = True
 ) -> dict[str, Any]:
-    """Return the values of `table` in the types of the fields of `shape`; texts too, unless `strict`."""
+    """Return the values of `table` in the types of the fields of `shape`; unless `strict`, also convert texts."""
     hints = typing.get_type_hints(shape, include_extras=True)
     options = options_of(shape)
     for key in table:
@@ -72,20 +72,20 @@ def values_of(
 
 
 def options_of(shape: type) -> list[str]:
-    """Return the names of the fields of a dataclass that are options: those that are compared."""
+    """Return the names of a dataclass's fields that are options; fields with compare=False are not."""
     return [field.name for field in dataclasses.fields(shape) if field.compare]
 
 
 def needed_of(shape: type) -> list[str]:
-    """Return the names of the fields of a dataclass that have no default."""
+    """Return the names of a dataclass's fields without a default."""
     fields, missing = dataclasses.fields(shape), dataclasses.MISSING
     return [field.name for field in fields if field.default is missing and field.default_factory is missing]
 
 
 def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
-    """Return `value` as `hint` says; raise ConfigError with `label`, the value, and what was expected."""
+    """Return `value` in the type `hint`; raise ConfigError with `label`, the value, and what was expected."""
     if value == "" and type(None) in typing.get_args(hint):
-        return None  # TOML has no null: an empty text says "not set"
+        return None  # TOML has no null, so an empty text means "not set"
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(value, Mapping):
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -110,7 +110,7 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
 
 
 def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:
-    """Return the error of a value: `--level many: no such choice`, but `level: no such choice 'many'` of a file."""
+    """Return the error for a value: `--level many: no such choice` or, in a file, `level: no such choice 'many'`."""
     if label.startswith("-"):
         return ConfigError(f"{label} {_short(value, label, plain=True)}: {fault}{rest}")
     got = ", got" if fault.startswith("expected") else ""
@@ -118,7 +118,7 @@ def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:
 
 
 def _blame_part(hint: Any, value: Any, label: str, *, strict: bool) -> None:
-    """Raise ConfigError naming the one item of a table or a list that is wrong, if it is one."""
+    """If one item of a table or a list is wrong, raise ConfigError that names it."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         _blame_part(args[0], value, label, strict=strict)
@@ -131,7 +131,7 @@ def _blame_part(hint: Any, value: Any, label: str, *, strict: bool) -> None:
 
 
 def _parts(hint: Any) -> Iterable[Any]:
-    """Return the types of a union, or the type itself; None left out."""
+    """Return the types of a union except None; for another type, the type itself."""
     args = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     return [part for part in args if part is not type(None)]
 
@@ -145,7 +145,7 @@ def _is_time(hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return the name of a type in TOML, with its bounds; Python's name for other types."""
+    """Return a type in words, with its bounds: `a number from 1 to 10`."""
     words = []
     for part in _parts(hint):
         low, high = _meta(part).ge, _meta(part).le
@@ -168,7 +168,7 @@ def _choices(hint: Any) -> tuple[str, ...]:
 
 
 def _short(value: Any, label: str, *, plain: bool = False) -> str:
-    """Return a value as it is shown to people: shortened, a secret not at all."""
+    """Return a value for people: at most 60 characters; of a secret, only its type."""
     if isinstance(value, (Mapping, list, tuple)) or SECRET.search(label.rpartition(": ")[2]):
         return WORDS_FOR.get(type(value), type(value).__name__)
     if isinstance(value, bool):
@@ -178,19 +178,19 @@ def _short(value: Any, label: str, *, plain: bool = False) -> str:
 
 
 def path_of(where: str, key: str) -> str:
-    """Return the path of a key, as people write it: `sinks.ops`, `chipwatch.toml: level`, `CHIPWATCH_DIMS__TEAM`."""
+    """Return where a key is, as people write it: `sinks.ops`, `chipwatch.toml: level` or `CHIPWATCH_DIMS__TEAM`."""
     if where.startswith(PREFIX):
         return f"{where}__{key.upper()}"
     return f"{where}{'' if where.endswith(': ') or not where else '.'}{key}"
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return a hint with the nearest valid words, or all of them."""
+    """Return the end of a message, with the valid words most similar to `word`; if none is, with all of them."""
     words = sorted(words)
     near = similar(word, words, 3)
     return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(words)}"
 
 
 def is_list(hint: Any) -> bool:
-    """Tell whether `hint` is a list of some kind."""
+    """Return whether the type `hint` is a list or a tuple."""
     return typing.get_origin(hint) in (tuple, list, Sequence)

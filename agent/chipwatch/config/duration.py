@@ -1,4 +1,4 @@
-"""Durations as people write them; `chipwatch status --health`, which loads no library, reads them too."""
+"""Parses durations as people write them. It imports no library, since `chipwatch status --health` must be quick."""
 
 from __future__ import annotations
 

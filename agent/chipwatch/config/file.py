@@ -1,4 +1,4 @@
-"""The configuration file."""
+"""Reads the configuration file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PLAINER: Final = {
     "Cannot overwrite a value": "a key is set twice",
     r"Illegal character '\n'": "a text has no closing quote",
 }
-"""Words of tomllib -> ours."""
+"""Plainer words for messages of tomllib."""
 
 
 def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise ConfigError, also for a pipe that is read `again`: it is empty."""
+    """Return the tables of a TOML file; raise ConfigError. A pipe cannot be read `again`, since it is empty then."""
     try:
         if again and path.exists() and not path.is_file():
             raise ConfigError(f"{path}: not a regular file, so it cannot be read again; restart the agent instead")
@@ -31,7 +31,7 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
         raise ConfigError(f"configuration file {path}: {os_text(problem)}") from problem
     except UnicodeDecodeError as problem:
         raise ConfigError(f"{path}: not UTF-8, from byte {problem.start + 1} on; save it as UTF-8") from problem
-    except ValueError as problem:  # also a number of more digits than Python reads
+    except ValueError as problem:  # also for a number with more digits than Python reads
         words = f"{problem}"
         for theirs, ours in PLAINER.items():
             words = words.replace(theirs, ours)

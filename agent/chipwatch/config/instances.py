@@ -1,4 +1,4 @@
-"""Builds the plugins that a configuration names."""
+"""Imports and builds the plugins that a configuration names."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from chipwatch.contract.sink import Sink
 log = logging.getLogger(__name__)
 
 Known = Mapping[str, EntryPoint] | None
-"""The installed plugins of a group; None: they are looked up."""
+"""The installed plugins of a group by name; None: look them up."""
 
 
 class NotLoaded(CommandError):
-    """A plugin that was asked for cannot be imported; the message says what to install."""
+    """A plugin that the user named cannot be imported; the message says what to install."""
 
 
 def load_plugin(group: str, name: str, config: Config, registry: Known = None) -> Any:
-    """Import the class of a plugin in `registry`, for a sink of its type; raise ConfigError, or NotLoaded."""
+    """Import and return the class of a plugin; for a sink, by its `type`. Raise ConfigError or NotLoaded."""
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
         cls = plugins.load(group, registered, registry)
@@ -53,7 +53,7 @@ def _has_extra(name: str) -> bool:
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
-    """Import and build one of the `known` plugins; raise ConfigError, or NotLoaded."""
+    """Import a plugin's class and build the plugin; raise ConfigError or NotLoaded."""
     cls = load_plugin(group, name, config, known)
     own = configuration.plugin_config(cls, group.removeprefix("chipwatch."), name, config)
     return plugins.build(group, name, cls, own)
@@ -61,10 +61,11 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
 
 def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
     """
-    Return the configured collectors, or all installed ones; raise as build_plugin, log one that nobody named.
+    Return the collectors that the configuration names, or all that are installed.
 
-    A collector that reads standard input is always included. The `spared` ones are left out, unless they have options,
-    which may be wrong.
+    The collector that reads standard input is always among them. `spared` collectors are left out, unless they have
+    options, which must be checked. If a collector cannot be built, raise ConfigError or NotLoaded; if the
+    configuration does not name it, only log that.
     """
     fed = (config.stdin,) if config.stdin else ()
     names = dict.fromkeys((*configuration.chosen("collectors", config), *fed))
@@ -73,12 +74,12 @@ def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, 
 
 
 def build_processors(config: Config) -> dict[str, Processor]:
-    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    """Return the processors that the configuration names, or all that are installed; raise as `build_collectors`."""
     return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Build these plugins; leave out one that cannot be loaded, unless the configuration names plugins."""
+    """Return plugins by name; leave out one that cannot be built, unless the configuration names it."""
     built, entries = {}, plugins.installed(group)
     for name in names:
         try:
@@ -89,7 +90,7 @@ def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, An
 
 
 def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> None:
-    """Log a faulty collector or processor; raise `problem` if the configuration names it or has options for it."""
+    """Log a plugin that cannot be built; raise `problem` if the configuration names it or has options for it."""
     many = group.removeprefix("chipwatch.")
     is_named = name in (*getattr(config, many.removesuffix("s")), config.stdin)
     if is_named or configuration.is_configured(many, name, config, os.environ):
@@ -98,11 +99,11 @@ def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> 
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:
-    """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
+    """Return the sinks that the configuration names; raise ConfigError or NotLoaded."""
     return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
 
 
 def hints(config: Config) -> tuple[str, ...]:
-    """Return the dimensions of this machine that the sinks need for themselves; raise NotLoaded."""
+    """Return the words of `--common-dims` that sinks need (`Needs.words`); raise ConfigError or NotLoaded."""
     classes = [load_plugin(plugins.SINKS, name, config) for name in config.sink]
     return tuple(sorted({word for cls in classes for word in cls.needs.words}))

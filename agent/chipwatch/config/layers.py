@@ -1,4 +1,4 @@
-"""Reads options from environment variables, and merges layers of options."""
+"""Reads options from environment variables, and merges options from several places."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ log = logging.getLogger(__name__)
 
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
-Variables that Kubernetes sets for a service, which may be called chipwatch:
+Variables that Kubernetes sets for a service which happens to have the name chipwatch:
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 
 
 def from_environment(shape: type, env: Mapping[str, str], prefix: str, tables: Collection[str] = ()) -> dict[str, Any]:
     """
-    Return the values of the variables `prefix`KEY, as the types of `shape`; raise ConfigError naming the variable.
+    Return the values of variables named `prefix`KEY, in the types of `shape`; a ConfigError names the variable.
 
-    Lists are separated by commas, tables are reached by a double underscore; an empty variable counts as not set.
-    With `tables`, the names of the tables of plugins, an unknown variable is a warning: others may have set it.
+    Commas separate the items of a list, and `__` comes before a key of a table. An empty variable counts as not set.
+    `tables` are names of tables with options of plugins, which are left to others. With them, an unknown variable is
+    only a warning, since another program may have set it.
     """
     hints, options = typing.get_type_hints(shape, include_extras=True), options_of(shape)
     values: dict[str, Any] = {}
@@ -47,7 +48,7 @@ def from_environment(shape: type, env: Mapping[str, str], prefix: str, tables: C
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the layers laid over each other, the last one on top; tables are merged key by key."""
+    """Return all options of these layers; a later layer wins, and tables are merged key by key."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():

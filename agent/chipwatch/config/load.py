@@ -1,4 +1,4 @@
-"""TOML + environment + flags -> one frozen Config; a wrong key, name or value is a ConfigError with its source."""
+"""Loads the configuration from a TOML file, the environment and flags; an error names the place of a wrong value."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
 DEFAULT_SINK: Final = "stdout"
 SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-"""Names that are valid as the name of a file and, before `__`, in the name of a variable."""
+"""Names that may be a part of a file's name and, before `__`, of a variable's name."""
 SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
-"""General options that reach every plugin whose Config has a field of that name, unless its own table has it."""
+"""General options that a plugin gets if its Config has a field of the same name, unless its own table sets it."""
 FRAME_OPTIONS: Final = {"sinks": SinkOptions, "collectors": CollectorOptions}
 FRAME_KEYS: Final = {group: frozenset(options_of(shape)) for group, shape in FRAME_OPTIONS.items()}
-"""Group of plugins -> options that stand in a plugin's table and are not its own."""
+"""Options that may be in the table of a plugin of each group, and are for the agent, not for the plugin."""
 
 
 def load(
@@ -45,10 +45,10 @@ def load(
     again: bool = False,
 ) -> Config:
     """
-    Return the configuration: flags over the environment over `file`; raise ConfigError.
+    Return the configuration; flags win over the environment, and this wins over `file`. Raise ConfigError.
 
-    `wraps` says that standard output belongs to a command: then it is the default sink only if it has options.
-    `again` says that this process has read the file before.
+    With `wraps`, standard output belongs to a command, and is the default sink only if it has options. With `again`,
+    this process has read the file before.
     """
     env = os.environ if env is None else env
     for name, text in env.items():
@@ -85,7 +85,7 @@ def load(
 
 
 def _names(installed: Mapping[str, Iterable[str]]) -> dict[str, Iterable[str]]:
-    """Return the options that take names of plugins, dimensions or profiles, with the names that each takes."""
+    """Return the valid names for each option whose values are names of plugins, dimensions or profiles."""
     choices: dict[str, Iterable[str]] = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
         words = (*installed[group], *(plugins.FAMILIES if group == "collectors" else ()), "all")
@@ -94,7 +94,7 @@ def _names(installed: Mapping[str, Iterable[str]]) -> dict[str, Iterable[str]]:
 
 
 def _with_case(config: Config, installed: Mapping[str, Iterable[str]]) -> Config:
-    """Return the configuration with names as the plugins, dimensions and profiles write them, whatever their case."""
+    """Return the configuration with each name in its right case, such as `cloudwatch` for `CloudWatch`."""
     changes: dict[str, Any] = {}
     for key, right in {**_names(installed), "sink": (*config.sinks, *installed["sinks"])}.items():
         value = getattr(config, key)
@@ -106,7 +106,7 @@ def _with_case(config: Config, installed: Mapping[str, Iterable[str]]) -> Config
 
 
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
-    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for an invalid `health`."""
+    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for a wrong `health`."""
     for group in ("collectors", "processors"):
         for name in getattr(config, group):
             if name not in installed[group]:
@@ -126,7 +126,7 @@ def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None
 
 
 def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str]) -> None:
-    """Raise ConfigError for a sink of an unknown type, and for a name that a file or a variable cannot have."""
+    """Raise ConfigError for a sink of an unknown type, and for one whose name fits no file or variable."""
     variables: dict[str, str] = {}
     for name in dict.fromkeys((*config.sinks, *config.sink)):
         where = _where(config, "sinks", name)
@@ -155,7 +155,7 @@ def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> N
 
 
 def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: Mapping[str, str]) -> None:
-    """Raise ConfigError for a wrong table, or variable, of a plugin that does not run; nothing else reads them."""
+    """Raise ConfigError for wrong options of plugins that do not run; the others are checked when they are built."""
     given = [variable for variable, text in env.items() if text]
     for group in TABLES:
         used = config.sink if group == "sinks" else chosen(group, config)
@@ -164,7 +164,7 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
             if not variable.startswith(begin := f"{PREFIX}{group.upper()}__") or variable.startswith((*prefixes,)):
                 continue
             name = variable.removeprefix(begin).partition("__")[0]
-            if f"{begin}{name}__TYPE" not in given:  # else it is a sink that --sink may name
+            if f"{begin}{name}__TYPE" not in given:  # with a type, it is a sink that --sink may name
                 known = sorted(prefix.removeprefix(begin)[:-2] for prefix in prefixes)
                 raise ConfigError(f"{variable}: no such {group[:-1]} {name}{nearest(name, known)}")
         for name in prefixes.values():
@@ -176,13 +176,13 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
 
 
 def is_configured(group: str, name: str, config: Config, env: Mapping[str, str]) -> bool:
-    """Return whether a plugin has options in the file or the environment."""
+    """Return whether the file or the environment has options of a plugin."""
     prefix = _variables(group, name)
     return name in getattr(config, group) or any(text and key.startswith(prefix) for key, text in env.items())
 
 
 def chosen(group: str, config: Config) -> list[str]:
-    """Return the names of the collectors or processors to run: all that are installed, unless some are named."""
+    """Return the names of the collectors or processors to run: the named ones, else all installed ones."""
     installed = plugins.installed(f"chipwatch.{group}")
     unwanted = plugins.spelt_out(getattr(config, f"no_{group[:-1]}"), installed)
     wanted = plugins.spelt_out(getattr(config, group[:-1]) or installed, installed)
@@ -190,7 +190,7 @@ def chosen(group: str, config: Config) -> list[str]:
 
 
 def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
-    """Return the Config of the plugin `cls`, from its table, its environment and the general options it shares."""
+    """Return the Config of a plugin, from its table, its variables, and general options that it shares."""
     table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k not in FRAME_KEYS.get(group, ())}
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
@@ -215,12 +215,12 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
 
 
 def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
-    """Return the installed kind of the sink `name`: its `type`, else its name."""
+    """Return the name of the plugin for a sink: the sink's `type`, else its own name."""
     return sink_options(name, config, env).type or name
 
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
-    """Return the general options of the sink `name`."""
+    """Return the options of a sink that are for the agent, with the general ones as defaults."""
     options = _frame_options(SinkOptions, "sinks", name, config, env)
     window = options.window if options.window is not None else config.window
     if config.high_resolution_metrics and window is None:
@@ -230,25 +230,25 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
 
 
 def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
-    """Return the general options of the collector `name`."""
+    """Return the options of a collector that are for the agent."""
     return _frame_options(CollectorOptions, "collectors", name, config, env)
 
 
 def recorder_options(config: Config) -> RecorderOptions | None:
-    """Return the options of the recorder, None if there is to be none; raise ConfigError."""
+    """Return the options of the recorder, or None if it is off; raise ConfigError."""
     given = config.recorder
     table = given if isinstance(given, Mapping) else {}
     return convert(RecorderOptions, table, config.sources.get("recorder", "recorder")) if given is not False else None
 
 
 def required_collectors(config: Config) -> list[tuple[str, ...]]:
-    """Return the required collectors, each alone in a tuple."""
+    """Return the collectors with `required`, each in a tuple, as in `asked_collectors`."""
     names = plugins.installed(plugins.COLLECTORS)
     return [(name,) for name in names if collector_options(name, config).required]
 
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:
-    """Return the collectors that the configuration asks for; a tuple is a family, of which one collector is enough."""
+    """Return the collectors that the user named. A tuple of several is a family; one of it must find something."""
     run = [*chosen("collectors", config), *filter(None, [config.stdin])]
     families = (plugins.spelt_out([word], run) for word in (*config.collector, *filter(None, [config.stdin])))
     asked = (tuple(name for name in names if name in run) for names in families)
@@ -266,7 +266,7 @@ def _where(config: Config, group: str, name: str) -> str:
 
 
 def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, str] | None = None) -> str:
-    """Return where the option `key` of a plugin was given, as errors name it."""
+    """Return where the option `key` of a plugin was set, for messages: a flag, a variable, or a key of the file."""
     if (os.environ if env is None else env).get(variable := f"{_variables(group, name)}{key.upper()}"):
         return variable
     given = key in config.sources and key not in getattr(config, group).get(name, {})
@@ -279,7 +279,7 @@ def _variables(group: str, name: str) -> str:
 
 
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the options of `shape`, a plugin's, that the environment sets; raise ConfigError."""
+    """Return the options in `shape` that a plugin's variables set; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
     allowed = {*keys, *FRAME_KEYS.get(group, ())}
     for variable, text in (os.environ if env is None else env).items():
@@ -288,9 +288,9 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
             own[variable] = text
         elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
             raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
-    return from_environment(shape, own, prefix) if own else {}  # which evaluates the types of all options
+    return from_environment(shape, own, prefix) if own else {}  # a call takes time
 
 
 def level_of(name: LevelName) -> Level:
-    """Return the level of that name."""
+    """Return the Level with this name."""
     return Level[name.upper()]

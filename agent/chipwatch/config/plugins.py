@@ -1,4 +1,4 @@
-"""Names -> classes, by entry point; a plugin is imported only when it is asked for."""
+"""Finds the classes of plugins by name, imports them only when needed, and blames a plugin for its own faults."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ PROCESSORS: Final = "chipwatch.processors"
 SINKS: Final = "chipwatch.sinks"
 ADVISORS: Final = "chipwatch.advisors"
 FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
-"""Word -> the collectors that it stands for, wherever collectors are named."""
+"""Words that stand for several collectors, wherever a user names collectors."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
-"""Group -> the base of its classes."""
+"""The base class of each group of plugins."""
 
 
 class UnknownPlugin(LookupError):
-    """No plugin of that name is installed; the message lists those that are."""
+    """No plugin of this name is installed; the message lists the installed ones."""
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of `group` by name, sorted."""
+    """Return the entry points of a group by name, sorted."""
     return {point.name: point for point in sorted(entry_points(group), key=lambda p: p.name)}
 
 
 def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names that `words` stand for: names, families, or `all` for all `known` ones; each once."""
+    """Return the names that `words` stand for, each once. A word is a name, a family, or `all` for all `known`."""
     families = {**FAMILIES, "all": [*known]}
     return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
 
 def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None, contract: type | None = None) -> Any:
     """
-    Import, check and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError.
+    Import a plugin's class, check it and return it; raise UnknownPlugin, ImportError or ConfigError.
 
-    `contract` is its base where the group has none in CONTRACTS: such a class needs no Config.
+    `contract` is the base class for a group that is not in CONTRACTS; its classes need no Config.
     """
     registry = installed(group) if registry is None else registry
     if name not in registry:
@@ -67,7 +67,7 @@ def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None
 
 
 def build(group: str, name: str, cls: Any, config: Any) -> Any:
-    """Return a plugin of a class that was loaded; raise ConfigError."""
+    """Build a plugin of the class `cls` with the options `config`, and check it; raise ConfigError."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
         if hidden := hidden_methods(plugin, CONTRACTS[group]):
@@ -87,7 +87,7 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
 
 @contextlib.contextmanager
 def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Raise ConfigError, which says `what` failed, for exceptions of a plugin's code except `spared` ones."""
+    """Turn an exception of a plugin's code in the block into ConfigError with `what`; let `spared` types pass."""
     try:
         yield
     except BaseException as bug:

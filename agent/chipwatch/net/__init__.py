@@ -1,5 +1,5 @@
 """
-Network helpers: HTTP with limits, a page server, metadata services, protobuf, the status socket.
+Network helpers: an HTTP client and a page server with limits, metadata services, protobuf, the status socket.
 
-It knows no sink, no collector and no configuration.
+They know no sink, no collector and no configuration.
 """

@@ -1,4 +1,4 @@
-"""Addresses to listen on."""
+"""Parses addresses, and opens sockets that listen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host (default: loopback) and port of `[HOST:]PORT`; raise ValueError."""
+    """Return the host and the port in `[HOST:]PORT`, by default the loopback host; raise ValueError."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"expected [HOST:]PORT, got {text!r}")
@@ -15,7 +15,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches `host`."""
+    """Return whether only this machine can reach `host`."""
     if host in ("localhost", "127.0.0.1", "::1"):
         return True
     try:
@@ -25,12 +25,12 @@ def is_loopback(host: str) -> bool:
 
 
 def plain(host: str) -> str | bytes:
-    """Return an ASCII name as bytes: for a text the system loads the tables of international names, 0.4 MB."""
+    """Return an ASCII name as bytes. For a str, Python would load tables of international names, 0.4 MB."""
     return host.encode() if host.isascii() else host
 
 
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:
-    """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
+    """Return a non-blocking socket that listens, with room for `waiting` connections; raise OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         server = socket.create_server(address, family=family, backlog=waiting)

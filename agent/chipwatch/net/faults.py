@@ -1,4 +1,4 @@
-"""Faults of addresses and headers, described without their values, which may be secrets."""
+"""Checks addresses, headers and secrets; its messages never repeat a value, which may be secret."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 from chipwatch.base.system import NO_WAIT
 
 HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""The name of a header: RFC 9110, section 5.6.2."""
+"""The name of an HTTP header: RFC 9110, section 5.6.2."""
 
 UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
-"""Exceptions of the clouds' libraries for malformed files and answers, and for credentials that have expired."""
+"""Exceptions that the clouds' libraries raise for malformed files or answers, and for expired credentials."""
 LONGEST: Final = 600
-"""Seconds that a request may take at most."""
+"""Longest timeout of a request in seconds."""
 MAX_SECRET: Final = 65_536
-"""Bytes of a file with a secret; a server takes a header of 8 kB or so."""
+"""Most bytes of a file with a secret; servers accept headers of about 8 kB."""
 
 
 def url_fault(url: str) -> str | None:
-    """Return what is wrong with an address to ask, without repeating it, or None."""
+    """Return what is wrong with the address of a server, without repeating it; None if nothing is."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -37,13 +37,13 @@ def url_fault(url: str) -> str | None:
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Raise ValueError if a request cannot have these seconds; None is the default."""
+    """Raise ValueError if this cannot be the timeout of a request; None stands for the default."""
     if seconds is not None and not 0 < seconds <= LONGEST:
         raise ValueError(f"timeout: expected seconds above 0, at most {LONGEST}, got {seconds:g}")
 
 
 def header_fault(name: str, value: str, reserved: Collection[str]) -> str | None:
-    """Return what is wrong with a header of the user, without its value, or None; we set those `reserved`."""
+    """Return what is wrong with a user's header, without its value, or None; the agent itself sets `reserved` ones."""
     if not HEADER.fullmatch(name):
         return f"{name!a} is not a valid name of a header"
     if name.lower() in reserved:
@@ -52,12 +52,12 @@ def header_fault(name: str, value: str, reserved: Collection[str]) -> str | None
 
 
 def is_printable(value: str) -> bool:
-    """Tell whether HTTP allows `value` in a header or an address."""
+    """Return whether HTTP allows `value` in a header or an address."""
     return value.isascii() and value.isprintable()
 
 
 def read_secret(file: Path) -> str:
-    """Return the value of a header that a file holds; raise ValueError without repeating it. A pipe counts as empty."""
+    """Return a file's content as a header's value; raise ValueError, which does not repeat it. A pipe is empty."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | NO_WAIT), "rb") as opened:
             secret = (opened.read(MAX_SECRET) or b"").decode().strip()
@@ -67,7 +67,7 @@ def read_secret(file: Path) -> str:
 
 
 def checked(secret: str, where: str) -> str:
-    """Return the value of a header; raise ValueError with its place, and without it, if HTTP does not allow it."""
+    """Return `secret`; if HTTP does not allow it in a header, raise ValueError that names only where it came from."""
     if not secret or not is_printable(secret):
         raise ValueError(f"{where} {'has characters that HTTP does not allow' if secret else 'is empty'}")
     return secret

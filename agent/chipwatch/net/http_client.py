@@ -1,4 +1,4 @@
-"""Sends HTTP requests over one kept connection, bounded in seconds and bytes, with TLS and the environment's proxy."""
+"""An HTTP client with one connection, limits of time and bytes, TLS, and the environment's proxy."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from chipwatch.net.final_response import FinalResponse
 from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
 
 CONNECT_TIMEOUT: Final = 5.0
-"""Seconds to wait for a connection."""
+"""Most seconds to wait for a connection."""
 CHUNK: Final = 1 << 16
 TIME, NAME = "renew it, or set this machine's clock", "check the address"
 CURES: Final = {9: TIME, 10: TIME, 62: NAME, 64: NAME}
-"""OpenSSL's code of a fault of a certificate (x509_vfy.h, X509_V_ERR_*) -> what to do."""
+"""The remedy for a faulty certificate, by OpenSSL's code of the fault (x509_vfy.h, X509_V_ERR_*)."""
 OPEN_HEADERS: Final = frozenset({
     "accept", "accept-encoding", "connection", "content-encoding", "content-type", "metadata-flavor", "user-agent",
     "x-amz-content-sha256", "x-amz-date", "x-amz-target", "x-amzn-query-mode", "x-goog-user-project",
     "x-mlflow-workspace",
 })  # fmt: skip
-"""Headers of requests that are not secret; users may choose any name for one that is."""
+"""Headers that are not secret. All others are, since users may choose any name for a secret one."""
 
 
 class ClientTls(NamedTuple):
-    """Files of TLS, in PEM; None or "": the system's certificates, and no certificate of our own."""
+    """TLS options; files are in PEM. None or "": the system's authorities, and no certificate for the client."""
 
     ca_file: Path | str | None = None
     cert_file: Path | str | None = None
     key_file: Path | str | None = None
     insecure: bool = False
-    """Do not verify the server."""
+    """True to accept any certificate of the server."""
     ca_option: str = "ca_file"
-    """Option that sets `ca_file`, for messages."""
+    """Name of the option that sets `ca_file`, for messages."""
 
 
 class HttpAnswer(NamedTuple):
@@ -53,19 +53,19 @@ class HttpAnswer(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """The headers by name in lower case."""
     body: bytes
-    """Empty for an error whose body has more than `max_bytes`."""
+    """The body; empty if an error's body is too large."""
     secrets: tuple[str, ...] = ()
-    """Secrets of the request, which the other side may repeat."""
+    """The secrets in the request, which the answer may repeat."""
 
     def says(self, words: str, most: int = 200) -> str:
-        """Return the other side's words on one line of at most `most` characters, without secrets."""
+        """Return `words`, from the answer, on one line of at most `most` characters, without secrets."""
         return one_line(" ".join(without(words, self.secrets)[: 10 * most].split()), most)
 
 
 class HttpClient:
-    """Speaks to one server, and keeps the connection; used by one thread. Redirects are not followed."""
+    """Sends requests to one server over a connection that it keeps. It follows no redirects. Used by one thread."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class HttpClient:
         bytes_option: str = "",
     ) -> None:
         """
-        Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
+        Take the address, the most seconds for a request with its answer, and the most bytes of an answer.
 
-        `direct`: use no proxy. `bytes_option`: option that sets `max_bytes`, if there is one.
+        With `direct`, use no proxy. `bytes_option` is the name of the option that sets `max_bytes`, for messages.
         """
         self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
@@ -91,14 +91,14 @@ class HttpClient:
         self._socket: socket.socket | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-        """Send `body` to the address; raise as `request` does."""
+        """Send `body` to the address; raise what `request` raises."""
         return self.request("POST", "", body, headers)
 
     def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """
-        Send `body` to the address with `path` after it, and return the answer, whatever its status.
+        Send a request to the address with `path` after it; return the answer, whatever its status.
 
-        Raise Retryable for the wire, Refused for certificates and the proxy's settings.
+        Raise Retryable if the network fails, Refused if a certificate or the proxy's settings are at fault.
         """
         deadline = time.monotonic() + self._timeout
         with self._judged():
@@ -116,7 +116,7 @@ class HttpClient:
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
-        """Close the connection after a failure, and raise Retryable or Refused for it."""
+        """Turn a failure in the block into Retryable or Refused, and close the connection."""
         try:
             yield
         except (Refused, Retryable):
@@ -136,7 +136,7 @@ class HttpClient:
         else:
             return
         self.close()
-        self._context = None  # certificates may have been renewed
+        self._context = None  # read the certificates again next time
         raise why from None
 
     def _fault_of_tls(self, problem: OSError) -> Exception | None:
@@ -164,9 +164,9 @@ class HttpClient:
     def _send(
         self, sock: TimedSocket, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> HTTPResponse:
-        """Send a request; return the answer, of which the body is not read."""
+        """Send a request; return the answer before its body is read."""
         connection = HTTPConnection(self._host, self._port)
-        connection.default_port = 443 if self._secure else 80  # so that Host does not name it
+        connection.default_port = 443 if self._secure else 80  # the header Host then leaves it out
         connection.sock, connection.response_class = sock, FinalResponse
         connection.request(method, target, body, headers)
         return connection.getresponse()
@@ -176,13 +176,13 @@ class HttpClient:
         try:
             return HttpAnswer(response.status, headers, self._body(response), secrets)
         except (TooLarge, HTTPException, ValueError):
-            if response.status < 300:  # only the body says how it ended
+            if response.status < 300:  # without its body, the answer is useless
                 raise
             self.close()
             return HttpAnswer(response.status, headers, b"", secrets)
 
     def _body(self, response: HTTPResponse) -> bytes:
-        """Return the whole body, read in parts: a length that the other side claims is not allocated."""
+        """Read the whole body in parts, so that a claimed length does not allocate memory."""
         body = bytearray()
         while part := response.read1(CHUNK):
             body += part
@@ -214,7 +214,7 @@ class HttpClient:
             raise
 
     def _tunnel(self, sock: TimedSocket, who: str, login: Mapping[str, str]) -> None:
-        """Ask the proxy for a connection to the server; http.client's own limits neither time nor bytes."""
+        """Ask the proxy for a tunnel to the server. http.client could do it, but without limits."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         try:
             status = self._send(sock, "CONNECT", f"{host}:{self._port}", None, login).status
@@ -243,7 +243,7 @@ class HttpClient:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of Retry-After; a date counts from the server's own time."""
+    """Return the seconds in the header Retry-After, or None; a date is compared with the server's own time."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])
@@ -254,7 +254,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def date_of(value: str) -> float | None:
-    """Return a date of a header in seconds since the epoch, None for anything else."""
+    """Return the date in a header in seconds since the epoch; None if it is not a date."""
     try:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
@@ -263,9 +263,9 @@ def date_of(value: str) -> float | None:
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
     """
-    Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for loopback.
+    Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; None if there is none, and for loopback.
 
-    Raise Refused for one that is not valid.
+    Raise Refused if the proxy's address is not valid.
     """
     parts = urlsplit(url)
     host, scheme = parts.hostname or "", parts.scheme
@@ -293,7 +293,7 @@ def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of secret headers, also without a word such as Bearer, and the values of the query."""
+    """Return the secrets in a request: values of the query and of headers, the latter also without `Bearer`."""
     values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
     words = [word for _, _, word in parts]
@@ -307,7 +307,7 @@ def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _login(proxy: str | None) -> dict[str, str]:
-    """Return the header with user and password of a proxy, if it has them."""
+    """Return the header with the proxy's user and password, if its address has them."""
     parts = urlsplit(proxy or "")
     if "@" not in parts.netloc:
         return {}
@@ -316,7 +316,7 @@ def _login(proxy: str | None) -> dict[str, str]:
 
 
 def _has_news(sock: socket.socket) -> bool:
-    """Return whether the other side has closed an idle connection, or sent unexpected bytes."""
+    """Return whether an idle connection is unusable, since the server closed it or sent something."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))

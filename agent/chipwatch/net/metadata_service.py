@@ -1,4 +1,4 @@
-"""Requests to the metadata services of platforms."""
+"""A client for metadata services: local servers that tell a machine what it is in its cloud."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT: Final = 1.0
-"""Seconds for the connection, and for each part of the answer."""
+"""Seconds to wait for the connection, and for each part of the answer."""
 TOTAL_TIMEOUT: Final = 3.0
-"""Seconds for the whole answer."""
+"""Seconds to wait for the whole answer."""
 MAX_BYTES: Final = 1 << 16
-"""Default size limit of a body; the size limit of the headers."""
+"""Most bytes of the headers and, by default, of the body."""
 LOCAL_IPV6: Final = "fd00:ec2::/32", "fd20:ce::/32"
-"""Local services of AWS (fd00:ec2::254) and Google (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+"""Networks of local services, of AWS (fd00:ec2::254) and Google (compute/docs/metadata/querying-metadata)."""
 ROOT: Final = "/computeMetadata/v1"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
-"""Header of requests and of Google's answers; AWS uses the same address without it."""
+"""Header of requests to Google and of its answers; AWS has the same address, and no such header."""
 ADDRESS: Final = "169.254.169.254"
 NAME: Final = "metadata.google.internal"
-"""Host name of that address; replaced by the address, since a DNS lookup may take long outside Google Cloud."""
+"""Host name of ADDRESS, which is used in its place: outside Google Cloud, a DNS lookup may take long."""
 HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
-"""Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
+"""Variables that set another address; the first that is set counts (google.auth.environment_vars)."""
 OFF: Final = "NO_GCE_CHECK"
-"""If `true`, no request is made (google.auth.environment_vars)."""
+"""Variable that forbids requests if it is `true` (google.auth.environment_vars)."""
 
 
 class NoService(Exception):
-    """No service can be asked, now or later: it is disabled, or its address is not allowed."""
+    """The service cannot be asked, now or later: it is disabled, or its address is not allowed."""
 
 
 class NoMetadata(Exception):
-    """The service gave no useful answer; with `retry`, or on a detected platform, a later request may succeed."""
+    """The service gave no useful answer. A later request may succeed if `retry` is set or the platform was detected."""
 
     def __init__(self, why: str, *, retry: bool = False) -> None:
         super().__init__(why)
@@ -53,13 +53,13 @@ class NoMetadata(Exception):
 
 class MetadataService:
     """
-    A metadata service at a loopback or link-local address.
+    A client for one metadata service, which must have a loopback or link-local address.
 
-    Proxies are not used and redirects are not followed, so an environment variable cannot send our tokens elsewhere.
+    It uses no proxy and follows no redirect, so an environment variable cannot send our tokens elsewhere.
     """
 
     def __init__(self, url: str, variable: str) -> None:
-        """Take the address that `variable` gives; raise NoService if it is not allowed."""
+        """Take the address that came from `variable`; raise NoService if it is not allowed."""
         try:
             parts = urlsplit(url.strip())
             host, port = parts.hostname or "", parts.port or 80
@@ -74,7 +74,7 @@ class MetadataService:
     def request(
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
     ) -> tuple[int, bytes, HTTPMessage]:
-        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
+        """Return the status, the body (at most `max_bytes`) and the headers of an answer; raise NoMetadata."""
         from http.client import HTTPConnection, HTTPException
 
         from chipwatch.net.final_response import FinalResponse
@@ -98,21 +98,21 @@ class MetadataService:
             raise NoMetadata(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
         if len(body) > max_bytes:
             raise NoMetadata(f"{self.url} gives an answer that is too large")
-        if response.length:  # http.client takes a part for the whole
+        if response.length:  # bytes that are missing; http.client does not notice
             raise NoMetadata(f"{self.url} gives an answer that is cut off")
         return response.status, body, response.headers
 
 
 def decode(body: bytes, shape: type[T], wrong: str) -> T:
-    """Return the JSON in `body`; raise NoMetadata with the message `wrong` if it has another shape."""
+    """Return the JSON in `body` as a `shape`; raise NoMetadata with the message `wrong` if it is something else."""
     try:
         return msgspec.json.decode(body, type=shape)
-    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+    except (ValueError, RecursionError):  # malformed, or nested too deep
         raise NoMetadata(wrong) from None
 
 
 def _is_local(host: str) -> bool:
-    if host == ADDRESS:  # as a rule, and without the 0.3 MB of ipaddress
+    if host == ADDRESS:  # usually; saves the 0.3 MB of ipaddress
         return True
     try:
         address = ipaddress.ip_address(host)
@@ -123,7 +123,7 @@ def _is_local(host: str) -> bool:
 
 
 def google_service(env: Mapping[str, str]) -> MetadataService:
-    """Return the server that `env` names, or the default one; raise NoService."""
+    """Return a client for Google's metadata server; `env` may set another address. Raise NoService."""
     variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
     host = env.get(variable) or ADDRESS
     host = host.replace(NAME, ADDRESS, 1) if host.partition(":")[0] == NAME else host

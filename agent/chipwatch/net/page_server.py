@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for ready pages: one thread, bounded connections, bytes and seconds."""
+"""A small HTTP/1.1 server for pages such as /metrics: one thread, and limits of connections, bytes and time."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ T = TypeVar("T")
 
 MAX_CONNECTIONS: Final = 64
 MAX_HEAD: Final = 16_384
-"""Bytes of a request's line and headers."""
+"""Most bytes of a request's first line and headers."""
 MAX_DIGITS: Final = 18
-"""Digits of a length."""
+"""Most digits of a Content-Length."""
 REQUEST_SECONDS: Final = 10.0
-"""Seconds for the TLS handshake and a whole request, and again for its answer to be taken."""
+"""Seconds for a TLS handshake and a whole request, and as many for the client to take the answer."""
 IDLE_SECONDS: Final = 300.0
-"""Seconds for which a connection is kept open for the next request."""
+"""Seconds for which an idle connection is kept for the next request."""
 MAX_ROUNDS: Final = 64
-"""Rounds of other connections between two slow answers."""
+"""Rounds in which other connections are served before a slow answer must run."""
 PAUSE: Final = 0.05
-"""Seconds until the next attempt to accept a connection that the system has no room for."""
+"""Seconds to wait if the system has no room for a new connection."""
 CHUNK: Final = 65_536
 
 
 class Request(NamedTuple):
-    """A request."""
+    """A parsed request."""
 
     method: str
     path: str
-    """Without the query."""
+    """The path without the query."""
     headers: Mapping[str, str]
-    """By lower-case name; several of one name are joined by commas."""
+    """The headers by name in lower case; the values of a repeated header are joined by commas."""
     peer: str = ""
-    """Address of the host that asks."""
+    """Address of the client."""
 
 
 class Response(NamedTuple):
-    """An answer; its length is added."""
+    """An answer; the server adds its length."""
 
     status: int
     body: bytes
@@ -60,11 +60,11 @@ class Response(NamedTuple):
 
 
 Answer = Callable[[Request], Response | Callable[[], Response]]
-"""Returns the response, or a slow function that returns it and runs when no other connection waits."""
+"""Function that answers a request: with a response, or with a slow function, which runs when no client waits."""
 
 
 class BadRequest(Exception):
-    """The request is malformed; takes the status of the answer and a sentence."""
+    """The request is malformed; `status` is the answer's, and the message is its body."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -72,7 +72,7 @@ class BadRequest(Exception):
 
 
 class _Connection:
-    """A connection with the state of its request and answer."""
+    """A connection, with its request so far and the rest of its answer."""
 
     __slots__ = ("closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
@@ -84,12 +84,10 @@ class _Connection:
 
 class PageServer:
     """
-    Answers GET and HEAD with what `answer` returns; `answer` runs on the server's only thread.
+    Answers GET and HEAD requests with what `answer` returns, which runs on the server's only thread.
 
-    All other connections are served between two slow answers.
-
-    A request that is too long or too slow ends its connection. A new connection above the limit ends the one that has
-    waited longest.
+    Between two slow answers, all other connections are served. A request that is too long or too slow ends its
+    connection. A new connection above the limit ends the one that was idle longest.
     """
 
     def __init__(
@@ -102,9 +100,9 @@ class PageServer:
         seconds: float = REQUEST_SECONDS,
     ) -> None:
         """
-        Bind and serve `address`; raise OSError.
+        Listen at `address` and start the thread; raise OSError.
 
-        `tls` returns the context of a new connection, or None. A request, and its answer, may take `seconds` each.
+        `tls` returns the TLS context for a new connection, or None. A request may take `seconds`, and so may an answer.
         """
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         self._listener = listener(address, connections)
@@ -113,7 +111,7 @@ class PageServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._open: dict[_Connection, None] = {}  # the one that was used last stands last
+        self._open: dict[_Connection, None] = {}  # least recently used first
         self._later: dict[_Connection, tuple[Callable[[], Response], bool]] = {}
         self._bugs = set[type[Exception]]()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -156,7 +154,7 @@ class PageServer:
     def _accept(self) -> None:
         try:
             sock, peer = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # the client has gone
             return
         except OSError:  # no file descriptor is left
             time.sleep(PAUSE)
@@ -183,14 +181,14 @@ class PageServer:
         connection.sock.close()
 
     def _answer_one(self) -> None:
-        """Send one slow answer of a random connection, so that no connection waits for ever."""
+        """Run one slow answer, of a random connection, so that none waits for ever."""
         connection = random.choice([*self._later])  # noqa: S311  # no secret
         answer, is_head = self._later.pop(connection)
         self._put(connection, self._survive(connection, answer), is_head=is_head)
         self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: _Connection) -> None:
-        """Receive and send once at most, then wait for the next event; no connection blocks the others."""
+        """Serve a connection until it would block: receive and send at most once."""
         self._open[connection] = self._open.pop(connection)
         try:
             waits_for = self._advance(connection)
@@ -204,7 +202,7 @@ class PageServer:
             self._drop(connection)
 
     def _advance(self, connection: _Connection) -> int:
-        """Return the event to wait for, 0 at the end; raise OSError where the connection must wait, or fails."""
+        """Receive and send once; return the event to wait for, 0 at the end. Raise OSError to wait, or if it fails."""
         if not connection.secured:
             connection.sock.do_handshake()  # type: ignore[attr-defined]
             connection.secured = True
@@ -212,7 +210,7 @@ class PageServer:
             if not self._receive(connection):
                 return 0
             if not self._take_request(connection):
-                return selectors.EVENT_WRITE  # comes at once: OpenSSL may hold more
+                return selectors.EVENT_WRITE  # comes at once, since OpenSSL may have more
         if connection in self._later:
             return selectors.EVENT_WRITE
         connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
@@ -224,7 +222,7 @@ class PageServer:
         return selectors.EVENT_READ
 
     def _receive(self, connection: _Connection) -> bool:
-        """Receive a part of a request, whose time runs from its first byte; return False at the end."""
+        """Receive a part of a request, whose time begins with its first byte; return False if the client has ended."""
         data = connection.sock.recv(CHUNK)
         if connection.idle:
             connection.idle, connection.deadline = False, time.monotonic() + self._seconds
@@ -232,7 +230,7 @@ class PageServer:
         return bool(data)
 
     def _take_request(self, connection: _Connection) -> bool:
-        """Answer the request that has arrived; return False if it is not whole."""
+        """Answer a request that has arrived; return False if its end has not."""
         connection.received = connection.received.lstrip(b"\r\n")
         head, end, rest = connection.received.partition(b"\r\n\r\n")
         if not end and len(head) <= MAX_HEAD:
@@ -260,7 +258,7 @@ class PageServer:
         connection.out = memoryview(sent)
 
     def _respond(self, connection: _Connection, request: Request, version: str) -> Response | Callable[[], Response]:
-        """Return the answer to a request; note whether the connection ends."""
+        """Return the answer to a request, and decide whether the connection ends after it."""
         options = request.headers.get("connection", "").lower()
         has_body = {"content-length", "transfer-encoding"} & {*request.headers}
         is_old = version == "HTTP/1.0" and "keep-alive" not in options
@@ -271,7 +269,7 @@ class PageServer:
         return self._survive(connection, partial(self._answer, request._replace(peer=connection.peer)))
 
     def _survive(self, connection: _Connection, answer: Callable[[], T]) -> T | Response:
-        """Return an answer; a bug in it ends its own connection, and never the thread."""
+        """Return what `answer` returns; after an exception, log it, and return an answer with status 500."""
         try:
             return answer()
         except Exception as bug:
@@ -283,7 +281,7 @@ class PageServer:
 
 
 def _waits_for(problem: OSError, connection: _Connection) -> int:
-    """Return the event to wait for, 0 if the connection has failed; `ssl` is loaded only with TLS."""
+    """Return the event that a connection waits for after `problem`, or 0 if it has failed; do not import ssl."""
     if isinstance(problem, BlockingIOError):
         return selectors.EVENT_WRITE if connection.out else selectors.EVENT_READ
     waits = {"SSLWantReadError": selectors.EVENT_READ, "SSLWantWriteError": selectors.EVENT_WRITE}
@@ -296,7 +294,7 @@ def _text(status: int, text: str) -> Response:
 
 @lru_cache(maxsize=8)
 def parse(head: bytes) -> tuple[Request, str]:
-    """Return a request and its HTTP version; raise BadRequest. A scraper sends the same each time."""
+    """Return a request and its HTTP version; raise BadRequest. The cache helps, since a scraper repeats itself."""
     if len(head) > MAX_HEAD:
         raise BadRequest(431, f"A request may have {MAX_HEAD} bytes of headers.")
     first, *lines = head.decode("latin-1").split("\r\n")
@@ -304,7 +302,7 @@ def parse(head: bytes) -> tuple[Request, str]:
     if len(words) != 3 or not words[0].isalpha() or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         raise BadRequest(400, "This is not an HTTP request.")
     method, target, version = words
-    if "://" in target and target[0] != "/":  # the absolute form, which a server has to accept: RFC 9112, 3.2.2
+    if "://" in target and target[0] != "/":  # the absolute form, which a server must accept: RFC 9112, 3.2.2
         target = f"/{target.partition('://')[2].partition('/')[2]}"
     headers: dict[str, str] = {}
     for line in lines:

@@ -7,20 +7,20 @@ from typing import Final
 
 VARINT, FIXED64, LENGTH = 0, 1, 2
 FIXED: Final = {FIXED64: 8, 5: 4}
-"""Bytes of a field by its wire type, where they are fixed."""
+"""Bytes of a field for the wire types that have a fixed length."""
 
 
 class BadMessage(ValueError):
-    """The bytes are not a message."""
+    """The bytes are not a protobuf message."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and content of each field, fixed ones as bytes; raise BadMessage if the message is incomplete."""
+    """Yield the number and the content of each field: an int for a varint, else bytes; raise BadMessage."""
     return ((number, value) for number, _, value in wired(data))
 
 
 def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield number, wire type and content of each field; raise BadMessage."""
+    """Yield the number, wire type and content of each field; raise BadMessage if the message is incomplete."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -39,17 +39,17 @@ def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """Yield the messages and texts with the field number `wanted`; raise BadMessage."""
+    """Yield the content of each field with the number `wanted` that is a message or a text; raise BadMessage."""
     return (value for number, value in fields(data) if number == wanted and isinstance(value, bytes))
 
 
 def text_of(data: bytes, wanted: int) -> str:
-    """Return the text with the field number `wanted`, or ""; raise ValueError."""
+    """Return the first text with the field number `wanted`, or ""; raise ValueError."""
     return next(messages(data, wanted), b"").decode("utf-8")
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Yield the packed numbers of a field; raise BadMessage."""
+    """Yield the numbers in a packed field; raise BadMessage."""
     at = 0
     while at < len(data):
         value, at = _varint(data, at)
@@ -66,7 +66,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """Return the encoding of a number without sign."""
+    """Encode a number from 0."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -76,15 +76,15 @@ def varint(number: int) -> bytes:
 
 
 def message(number: int, content: bytes) -> bytes:
-    """Return a field that holds a message, a text or bytes."""
+    """Encode a field that has a message, a text or bytes."""
     return varint(number << 3 | LENGTH) + varint(len(content)) + content
 
 
 def text(number: int, content: str) -> bytes:
-    """Return a field that holds a text; characters that UTF-8 lacks become `?`."""
+    """Encode a field that has a text; characters that UTF-8 cannot encode become `?`."""
     return message(number, content.encode(errors="replace"))
 
 
 def zigzag(number: int) -> bytes:
-    """Return the encoding of a number of 32 bits with sign."""
+    """Encode a number of 32 bits that may be negative."""
     return varint((number << 1 ^ number >> 31) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""A Unix socket in the state folder through which a running agent answers its user's questions."""
+"""The status socket: a Unix socket in the state folder, where a running agent answers commands such as `status`."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ log = logging.getLogger(__name__)
 NAME: Final = "status.sock"
 """Name of the socket in the state folder."""
 MAX_QUESTION: Final = 64
-"""Bytes of a question: a word and a line feed."""
+"""Most bytes of a question: words and a line feed."""
 MAX_ANSWER: Final = 8 << 20
-"""Bytes of an answer that a client reads."""
+"""Most bytes of an answer that a client reads."""
 TIMEOUT: Final = 2.0
-"""Seconds that client and server wait for each other."""
+"""Seconds for which client and server wait for each other."""
 
 Answers = Mapping[str, Callable[..., Mapping[str, Any]]]
-"""Question -> function that returns the answer, called on the server's thread."""
+"""Functions that answer each question, called on the server's thread."""
 WITH_WORDS: Final = "seal"
-"""Question whose function takes the words after it."""
+"""The question whose function takes the words after it."""
 
 
 class NoAgent(CommandError):
-    """No running agent answers; the message says why."""
+    """No running agent has answered; the message says why."""
 
 
 class StatusServer:
     """
-    Answers one question for each connection: the client sends a word, the server one JSON object.
+    Answers questions on the status socket. A client sends a word, and the server answers with one JSON object.
 
-    One daemon thread serves one connection at a time, with a timeout: a slow client delays only other clients.
+    A daemon thread serves one connection at a time, with a timeout, so a slow client delays only other clients.
     """
 
     def __init__(self, path: Path, answers: Answers) -> None:
-        """Listen at `path` with mode 0600; raise OSError. The caller holds the lock of the folder."""
+        """Make the socket at `path` with mode 0600; raise OSError. The caller must hold the lock of the folder."""
         self._path, self._answers = path, answers
         with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # left by an agent that was killed
+            path.unlink()  # an agent that was killed has left it
         self._socket = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
@@ -65,7 +65,7 @@ class StatusServer:
         while True:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:  # closed
+            except OSError:  # the socket is closed
                 return
             with connection, contextlib.suppress(OSError):
                 self._answer(connection)
@@ -87,7 +87,7 @@ class StatusServer:
         connection.sendall(json.dumps(redacted(body)).encode() + b"\n")
 
     def close(self) -> None:
-        """Stop answering and remove the socket; safe to call twice."""
+        """Stop, and remove the socket; safe to call twice."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._socket.close()
@@ -95,7 +95,7 @@ class StatusServer:
 
 
 def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusServer | None:
-    """Return a server in `folder`; None if the socket cannot be created, which is logged at `level`."""
+    """Return a server in `folder`; None if the socket cannot be made, which is logged at `level`."""
     try:
         return StatusServer(folder / NAME, answers)
     except OSError as problem:  # e.g. a path of over 100 bytes
@@ -104,7 +104,7 @@ def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusSe
 
 
 def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]:
-    """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
+    """Ask the agent whose state folder is `folder`; return its answer, or raise NoAgent."""
     path = folder / NAME
     deadline = time.monotonic() + timeout
     body = b""

@@ -1,4 +1,4 @@
-"""A socket for http.client that limits time and bytes of the whole answer, including its headers."""
+"""A socket for http.client that limits the time and the bytes of a whole answer, with its headers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class TooLarge(Exception):
-    """The answer has more bytes than allowed."""
+    """The answer has more bytes than are allowed."""
 
 
 class _Reader(io.RawIOBase):
-    """Reads until the deadline; a socket's own timeout would restart with each byte."""
+    """Reads until a deadline. A socket's own timeout begins again with each byte."""
 
     def __init__(self, timed: TimedSocket) -> None:
         self._timed = timed
@@ -31,19 +31,19 @@ class _Reader(io.RawIOBase):
 
 
 class TimedSocket:
-    """The methods of a socket that http.client uses."""
+    """A socket with only the methods that http.client uses."""
 
     def __init__(self, sock: socket.socket, deadline: float, *, pause: float = inf, max_bytes: float = inf) -> None:
-        """Wait until `deadline` (monotonic seconds), at most `pause` seconds for each part."""
+        """Let the answer take until `deadline` (monotonic seconds), and each wait in it at most `pause` seconds."""
         self._socket, self._deadline, self._pause, self._left = sock, deadline, pause, max_bytes
 
     def sendall(self, data: bytes) -> None:
-        """Send all; raise TimeoutError."""
+        """Send all of `data`; raise TimeoutError."""
         self._socket.settimeout(self._wait())
         self._socket.sendall(data)
 
     def recv_into(self, buffer: WriteableBuffer) -> int:
-        """Return the number of received bytes; raise TimeoutError or TooLarge."""
+        """Receive into `buffer` and return the number of bytes; raise TimeoutError or TooLarge."""
         self._socket.settimeout(self._wait())
         count = self._socket.recv_into(buffer)
         self._left -= count
@@ -52,18 +52,18 @@ class TimedSocket:
         return count
 
     def makefile(self, *_: object) -> io.BufferedReader:
-        """Return the answer as a file."""
+        """Return a file from which the answer is read."""
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        """Do nothing: http.client closes the socket before the answer is read; the caller closes it later."""
+        """Do nothing, since http.client calls it before the answer is read; the caller closes the socket later."""
 
     def _wait(self) -> float:
         return min(self._pause, left(self._deadline))
 
 
 def left(deadline: float) -> float:
-    """Return the seconds until `deadline` (monotonic seconds); raise TimeoutError."""
+    """Return the seconds until `deadline` (monotonic seconds); raise TimeoutError if it has passed."""
     if (seconds := deadline - time.monotonic()) <= 0:
         raise TimeoutError
     return seconds

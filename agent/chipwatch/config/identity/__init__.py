@@ -1,5 +1,5 @@
 """
-The identity of this machine: the dimensions of `--common-dims` and the sources of their values.
+The identity of this machine: finds values for the words of `--common-dims`, such as its instance id.
 
-It knows no collector and no sink; values of single devices stay with their collector.
+They become dimensions of every point. It knows no collector and no sink.
 """

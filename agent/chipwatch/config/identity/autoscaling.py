@@ -1,7 +1,7 @@
 """
-The Auto Scaling group of an EC2 instance, read from its tags.
+Finds the Auto Scaling group of an EC2 instance, by its tags.
 
-The tags come from the metadata service if it shows them, else from one signed request to EC2's API.
+The metadata service has the tags if the instance allows it; else one signed request to EC2's API gets them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TAG: Final = "aws:autoscaling:groupName"
 
 
 class AutoScaling(Ec2):
-    """The name of the Auto Scaling group of this instance."""
+    """The source of the name of this instance's Auto Scaling group."""
 
     name = "Auto Scaling"
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
-        """Return the group; if there is none, raise NoMetadata with a message that says how to make it available."""
+        """Return the group; raise NoMetadata if it is unknown, with what to do about it."""
         facts = {word: fact.value for word, fact in self._hardware.words.items()}
         facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
@@ -58,14 +58,14 @@ class AutoScaling(Ec2):
 
 
 def _from_tags(service: Imds) -> str | None:
-    """Return the group in the tags of the metadata, "" if they name none, None if the metadata does not show them."""
+    """Return the group in the metadata's tags: "" if no tag names one, None if the metadata does not show tags."""
     if value := service.get(f"{TAGS}/{TAG}"):
         return value.decode(errors="replace")
     return None if service.get(TAGS) is None else ""
 
 
 def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """Return the address of EC2's API, or the one that the SDKs' variables give."""
+    """Return the address of EC2's API; the variables of the SDKs may set another one."""
     if given := env.get("AWS_ENDPOINT_URL_EC2") or env.get("AWS_ENDPOINT_URL"):
         return given
     domain = facts.get("domain") or ("amazonaws.com.cn" if facts["region"].startswith("cn-") else "amazonaws.com")

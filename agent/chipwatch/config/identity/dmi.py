@@ -1,4 +1,4 @@
-"""The hardware's DMI tables, as the hypervisor set them; they need no network and are visible in containers."""
+"""Detects the cloud by the DMI tables, which the hypervisor fills. They need no network, and containers see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BYTES: Final = 4096
 
 class DmiTables:
     """
-    Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud from files below `sys`.
+    Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud by files below /sys.
 
     On Nitro the vendor is Amazon EC2 and the board's asset tag is the instance id. On Xen the UUID begins with ec2, in
     either byte order; a random UUID may do so too, so Xen itself must be detected as well. On Google Cloud, also in
@@ -29,7 +29,7 @@ class DmiTables:
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
         self._sys, self.folder = sys, sys / "class" / "dmi" / "id"
         self.is_fargate = env.get("AWS_EXECUTION_ENV") == "AWS_ECS_FARGATE"
-        """True if this is a Fargate task, whose instance belongs to another account."""
+        """True in a Fargate task, whose instance belongs to another account."""
 
     @cached_property
     def is_ec2(self) -> bool:
@@ -50,7 +50,7 @@ class DmiTables:
 
     @cached_property
     def is_hidden(self) -> bool:
-        """True if the tables are empty or not visible, so that the platform is unknown."""
+        """True if the tables are empty or not readable, so that they do not tell the platform."""
         return not (self._dmi("sys_vendor") or self._dmi("product_name") or self.is_ec2)
 
     @cached_property
@@ -64,7 +64,7 @@ class DmiTables:
 
     @property
     def why(self) -> str:
-        """A message that says why this is not an EC2 instance."""
+        """The reason why this is not an EC2 instance, for messages."""
         if self.is_fargate:
             return "a Fargate task does not own an instance"
         return f"{self.folder / 'sys_vendor'} says {self._dmi('sys_vendor') or 'nothing'}, not Amazon EC2"
@@ -74,7 +74,7 @@ class DmiTables:
 
 
 class Dmi(IdentitySource):
-    """The instance's id and type from the DMI tables."""
+    """The source of an instance's id and type in the DMI tables."""
 
     name = "DMI"
 
@@ -82,7 +82,7 @@ class Dmi(IdentitySource):
         self._hardware = hardware
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return both on Nitro, neither elsewhere."""
+        """Return both on Nitro, and nothing elsewhere."""
         return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 
 

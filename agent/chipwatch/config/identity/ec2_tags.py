@@ -1,4 +1,4 @@
-"""Asks EC2's API for the tags of an instance, in one request that botocore signs: its client would take 20 MB."""
+"""Asks EC2's API for the tags of an instance. botocore only signs the request: its own client takes 20 MB."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ITEM: Final = re.compile("<item>(.*?)</item>", re.DOTALL)
 VALUE: Final = re.compile("<value>([^<]+)</value>")
 CODE: Final = re.compile(r"<Code>(\w+(?:\.\w+)*)</Code>")
 TIMEOUT: Final = 10.0
-"""Seconds for a request to the API and its answer."""
+"""Seconds for the request and its answer."""
 
 
 def describe_tags(instance: str, address: str, region: str) -> str | None:
-    """Return the instance's group, None if it has none; raise NoMetadata. Action: ec2:DescribeTags."""
+    """Return an instance's group, or None if it has none; raise NoMetadata. The role needs ec2:DescribeTags."""
     logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
     query = {
         "Action": "DescribeTags",
@@ -58,7 +58,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
 
 
 def _group(status: int, content: bytes) -> str | None:
-    """Return the group in an answer to DescribeTags (EC2's API reference; elements of an item may have any order)."""
+    """Return the group in an answer to DescribeTags, in which the elements of an item may have any order."""
     body = content.decode(errors="replace")
     if status != 200:
         code = found[1] if (found := CODE.search(body)) else status

@@ -1,4 +1,4 @@
-"""Values that need no network request: of this process, its environment and its files."""
+"""The sources of identity that need no network: this process, its environment, and files."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ OF_OWNER: Final[Mapping[str, Mapping[str, str]]] = {
     KUBERNETES_KIND: {"k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
     ECS: {"ecs_task": "job"},
 }
-"""Dimensions that each kind of owner has, and the field of Owner for each; a container counts only with its pod."""
+"""The dimensions of each kind of owner, each with a field of Owner; a container counts only with its pod."""
 FIELDS: Final = {name.name: name.in_pod for name in NAMES if name.in_pod}
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+"""A folder in this container, not on the host (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 TRUNCATED: Final = 63
-"""Length to which the kubelet truncates a pod's name in its host name (RFC 1123)."""
+"""Length to which the kubelet cuts a pod's name for the host name (RFC 1123)."""
 MAX_BYTES: Final = 1 << 16
 
 
 class Static(IdentitySource):
-    """The host name, and a random run_id for each start."""
+    """The source of the host name, and of a run_id that is random for each start."""
 
     name = "this machine"
 
@@ -41,12 +41,12 @@ class Static(IdentitySource):
 
 
 class WatchedProcess(IdentitySource):
-    """The job of the watched process, from its cgroup."""
+    """The source of the watched process's job, by its cgroup."""
 
     name = "process"
 
     def __init__(self, owner: Owner | None) -> None:
-        """Take the owner of the process; None: no process is watched, or it has ended."""
+        """Take the owner of the watched process, or None if there is no such process."""
         self._owner = owner
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
@@ -62,7 +62,7 @@ class WatchedProcess(IdentitySource):
 
 
 class Slurm(IdentitySource):
-    """The job, the rank and the user."""
+    """The source of a Slurm job, its rank and its user, by environment variables."""
 
     name = "Slurm"
 
@@ -70,7 +70,7 @@ class Slurm(IdentitySource):
         self._env = env
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return them inside a job, none outside."""
+        """Return the values inside a job, and nothing outside."""
         words = _from_variables(SLURM, self._env)
         unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in words]
         return IdentityAnswer(words, f"{', '.join(unset)} not set" if unset else "")
@@ -78,11 +78,11 @@ class Slurm(IdentitySource):
 
 class Kubernetes(IdentitySource):
     """
-    Cluster and its location, node, namespace, pod and container.
+    The source of the cluster and its location, of node, namespace, pod and container.
 
-    Variables that begin with K8S_ are read anywhere, the others only inside a pod. The namespace is also in the service
-    account's files. The last resort for the pod's name is HOSTNAME, unless it is the node's (hostNetwork) or may be
-    truncated.
+    Variables that begin with K8S_ are read anywhere, others only inside a pod. The namespace is also in a file of the
+    service account. If no variable has the pod's name, HOSTNAME has it, unless that is the node's (hostNetwork) or may
+    be cut.
     """
 
     name = "Kubernetes"
@@ -117,7 +117,7 @@ class Kubernetes(IdentitySource):
 
 
 class RecordsSource(IdentitySource):
-    """Makes the identity wait for values from records; their collector passes them to `Identity.offer`."""
+    """Makes the identity wait for values that a collector will pass to `Identity.offer`."""
 
     name = "records"
 
@@ -129,7 +129,7 @@ class RecordsSource(IdentitySource):
 
 
 def _from_variables(names: Mapping[str, Collection[str]], env: Mapping[str, str]) -> dict[str, Word]:
-    """Return the dimensions that variables in `env` give; the first variable with a value counts."""
+    """Return the values of dimensions in environment variables; for each, the first variable with a value counts."""
     values: dict[str, Word] = {}
     for word, variables in names.items():
         for variable in variables:

@@ -1,8 +1,8 @@
 """
-The dimensions that identify a machine, all values of `--common-dims`: the table names.json.
+The table of all words of `--common-dims`, the dimensions that identify a machine; its rows are in names.json.
 
-Kubernetes prescribes no names of variables: ours come first, then names in its documentation and in common agents. The
-variables of Slurm are in https://slurm.schedmd.com/srun.html. Paths of documents: AWS, "Instance
+Kubernetes prescribes no names of variables: ours come first, then names in its documentation and of common agents. The
+variables of Slurm are in https://slurm.schedmd.com/srun.html. Paths in documents: AWS, "Instance
 identity documents" and "Amazon ECS task metadata endpoint version 4"; Google,
 https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys.
 """
@@ -16,30 +16,31 @@ from typing import Any, Final, NamedTuple
 
 
 class DimensionName(NamedTuple):
-    """A dimension name."""
+    """A word of `--common-dims`."""
 
     name: str
     text: str
     """A description for the docs."""
     sources: Mapping[str, Any] = {}
     """
-    Sources that may have the value, each with the place where it stands: a path of a document, variables, a file; None
-    if it is not only read. No sources if a collector adds it to its own points.
+    The sources that may have the value, each with its place: a path in a document, variables, or a file.
+
+    The place is None if code computes the value. There is no source if a collector adds the dimension to its points.
     """
     per_host: bool = False
-    """Each host has another value, and so its own series."""
+    """True if each host has another value, and so its own series."""
     passing: bool = False
-    """Each start of a task, pod, job or agent has a new value."""
+    """True if each start of a task, pod, job or agent has another value."""
     late: bool = False
-    """Reading it may need a permission: points wait a few seconds for the value, then are sent without it."""
+    """True if reading it may need a permission. Points then wait a few seconds for it, and are sent without it."""
     in_pod: str = ""
-    """Source of the first variable's value in the specification of a pod."""
+    """The field in a pod's specification that has the value for the first variable."""
 
 
 NAMES: Final = tuple(
     DimensionName(**row) for row in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 )
-"""Listed in this order."""
+"""All words, in the order in which they are listed."""
 WORDS: Final = tuple(name.name for name in NAMES)
 OF_POINTS: Final = frozenset(name.name for name in NAMES if not name.sources)
 LATE: Final = frozenset(name.name for name in NAMES if name.late)
@@ -48,10 +49,10 @@ PASSING: Final = frozenset(name.name for name in NAMES if name.passing)
 
 
 def known_by(source: str) -> tuple[str, ...]:
-    """Return the names whose values the source may know."""
+    """Return the words whose values a source may know."""
     return tuple(name.name for name in NAMES if source in name.sources)
 
 
 def places(source: str) -> dict[str, Any]:
-    """Return where the source has its values, by name."""
+    """Return the places at which a source has its values, by word."""
     return {name.name: place for name in NAMES if (place := name.sources.get(source))}

@@ -1,5 +1,5 @@
 """
-Sources of dimensions that ask the metadata service of a platform: ECS, EC2, Google Compute Engine with GKE.
+The sources of identity that ask a platform's metadata service: ECS, EC2, and Google Compute Engine with GKE.
 
 ECS: AWS, "Amazon ECS task metadata endpoint version 4". EC2: "Use the Instance Metadata Service to access instance
 metadata", version 2 only. Every request needs a token from a PUT. The answer to the PUT crosses only as many hops as
@@ -40,20 +40,20 @@ LIFETIME: Final = 60
 TOKEN: Final = re.compile(rb"[!-~]{1,1024}")
 GOOGLE_DOCUMENT: Final = f"{ROOT}/?recursive=true"
 MAX_DOCUMENT: Final = 4 << 20
-"""Size limit of the document: instance and project may have half a MB of attributes each, before JSON's escapes."""
+"""Most bytes of the document: an instance and a project may have half a MB of attributes each, before escapes."""
 STARTING: Final = 30.0
-"""Seconds for which GKE's metadata server may not answer a new pod (https://github.com/r-lib/gargle/issues/186)."""
+"""Seconds in which GKE's metadata server may not answer a new pod yet (github.com/r-lib/gargle/issues/186)."""
 ELSEWHERE: Final = frozenset({"region", "instance_id", "instance_type", "ami_id"})
-"""Dimensions that other platforms have too."""
+"""Dimensions that other platforms also have."""
 
 
 class _Task(msgspec.Struct):
     arn: str = msgspec.field(name="TaskARN")
-    """arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID, formerly without CLUSTER."""
+    """arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID; in older accounts, CLUSTER is missing."""
 
 
 class Ecs(RemoteSource):
-    """Cluster, service, task, family, container, location and account, on EC2, Fargate or elsewhere."""
+    """The source for ECS, on any launch type: cluster, service, task, family, container, location and account."""
 
     name = "ECS"
 
@@ -65,7 +65,7 @@ class Ecs(RemoteSource):
         return self.remote
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
-        """Return the values of the task, and its container's name if that is wanted."""
+        """Return the values of the task, and on demand the name of this container."""
         if not self._url:
             raise NoService(f"{VARIABLE} is not set")
         service = MetadataService(self._url, VARIABLE)
@@ -88,10 +88,10 @@ def _get(service: MetadataService, path: str) -> bytes:
 
 
 class Imds:
-    """A client that gets a token and then reads metadata with it."""
+    """A client for EC2's metadata service, which gets a token first and then reads with it."""
 
     def __init__(self, env: Mapping[str, str], hardware: DmiTables) -> None:
-        """Take the address from `env`, as the SDKs do; raise NoService if it is disabled or not allowed."""
+        """Take the address from `env`, as the SDKs do; raise NoService if the service is disabled or not allowed."""
         if env.get(DISABLED, "").lower() == "true":
             raise NoService(f"{DISABLED} is set")
         six = env.get(MODE, "").lower() == "ipv6"
@@ -101,11 +101,11 @@ class Imds:
 
     @property
     def has_token(self) -> bool:
-        """True if the service returned a token, which only EC2 does."""
+        """True once the service has returned a token, which only EC2 does."""
         return self._token != ""
 
     def get(self, path: str) -> bytes | None:
-        """Return the value at `path`, or None if there is none; raise NoMetadata. An expired token is renewed once."""
+        """Return the value at `path`, or None if there is none; renew an expired token once. Raise NoMetadata."""
         status, body = self._get(path)
         if status == 401:
             self._token = ""
@@ -139,7 +139,7 @@ class Imds:
 
 
 class Ec2(RemoteSource):
-    """Instance, type, image, location and account."""
+    """The source for EC2: instance, type, image, location and account."""
 
     name = "EC2"
 
@@ -152,12 +152,12 @@ class Ec2(RemoteSource):
         return self._hardware.is_ec2 or (self._imds is not None and self._imds.has_token)
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
-        """Return all values of the document."""
+        """Return all values in the identity document."""
         service = self.connect()
         return describe(service), f"{service.url}{DOCUMENT}"
 
     def connect(self) -> Imds:
-        """Return a client; raise NoService, also on Google Cloud, whose service has the same address."""
+        """Return a client; raise NoService, also on Google Cloud, where another service has the same address."""
         if self._hardware.is_fargate or self._hardware.is_google:
             raise NoService(self._hardware.why)
         self._imds = Imds(self._env, self._hardware)
@@ -165,18 +165,18 @@ class Ec2(RemoteSource):
 
 
 def describe(service: Imds) -> dict[str, Word]:
-    """Return the values of the identity document; raise NoMetadata."""
+    """Return the values in the identity document of this instance; raise NoMetadata."""
     return values_of(service.get(DOCUMENT) or b"", places("EC2"), f"{service.url}{DOCUMENT}", "an identity document")
 
 
 def modify(hardware: DmiTables, option: str) -> str:
-    """Return the command that sets a metadata option of this instance."""
+    """Return the command with which a user sets a metadata option of this instance."""
     instance = hardware.words["instance_id"].value if "instance_id" in hardware.words else "INSTANCE_ID"
     return f"aws ec2 modify-instance-metadata-options --instance-id {instance} {option}"
 
 
 class Gce(RemoteSource):
-    """Project, zone, region, instance, type, image, and in GKE the cluster and its location."""
+    """The source for Google Cloud: project, zone, region, instance, type, image, and the cluster of GKE."""
 
     name = "GCE"
 
@@ -192,7 +192,7 @@ class Gce(RemoteSource):
         return self._hardware.is_google or self._has_answered
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
-        """Return all values of the document; on EC2, whose service has the same address, no request is made."""
+        """Return all values in the document; make no request on EC2, where another service has the same address."""
         if self._hardware.is_fargate:
             raise NoService(self._hardware.why)
         if not self.remote or self._hardware.is_ec2:
@@ -205,7 +205,8 @@ class Gce(RemoteSource):
             is_pod = "KUBERNETES_SERVICE_HOST" in self._env
             policy = ", though this is Google Cloud; a network policy may block it for pods"
             why = f"{problem}{policy if is_pod and self.is_here() else ''}"
-            # A new GKE pod, if the hardware is hidden and a value is wanted that only Google has.
+            # This may be a new pod in GKE, whose server does not answer yet: the DMI tables do not tell, and a value
+            # is wanted that only Google has.
             may_start = is_pod and self._hardware.is_hidden and not {*wanted} <= ELSEWHERE
             raise NoMetadata(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
         if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:

@@ -1,4 +1,4 @@
-"""Finds the values of `--common-dims`, the identity of this machine."""
+"""Finds the identity of this machine: asks all sources for the values of `--common-dims`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ log = logging.getLogger(__name__)
 LATE_TIMEOUT: Final = 5.0
 HINT_TIMEOUT: Final = 30.0
 """
-Seconds that points wait for optional dimensions once all others are known: for LATE ones alone, and for hints.
+Seconds for which points wait for optional dimensions once all others are known: LATE ones, and hints.
 
-The first is less than a sink's flush; the second is long enough for GKE's metadata server, which starts with a new pod.
+The first is shorter than a sink's flush. The second is enough for GKE's metadata server, which starts with a new pod.
 """
 START_TIMEOUT: Final = 1.0
-"""Seconds that the start waits for a detected platform."""
+"""Seconds for which the start waits for a platform that was detected."""
 DETECTION_TIMEOUT: Final = 3.0
-"""Seconds that the start waits in addition for platforms that are not detected."""
+"""Further seconds for which the start waits for platforms that were not detected."""
 RETRY: Final = (0.5, 30.0)
-"""Seconds between requests to a platform that does not answer: first and longest delay."""
+"""First and longest delay, in seconds, between requests to a platform that does not answer."""
 RETRY_LATE: Final = (1.0, 600.0)
-"""The same for a LATE dimension, whose API may throttle a whole fleet."""
+"""The same for sources of LATE dimensions, whose API may throttle a whole fleet."""
 
 NO_ANSWER: Final = IdentityAnswer(trouble="no answer")
 
 
 class UnknownIdentity(CommandError):
-    """The value of a requested dimension cannot be found; the message says what to do."""
+    """A dimension that the user named cannot be found; the message says what to do."""
 
 
 class Entry(NamedTuple):
-    """A dimension, its value or None, and the value's origin or the reason why it is missing."""
+    """A dimension, its value or None, and a remark: the value's origin, or the reason why it is missing."""
 
     word: str
     value: str | None
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | None = None) -> tuple[IdentitySource, ...]:
-    """Return all sources, those without network requests first; `owner`: of the watched process."""
+    """Return all sources, first the ones without network requests; `owner` is the watched process's."""
     hardware = DmiTables(sys, env)
     return (
         Static(), WatchedProcess(owner), Slurm(env), Kubernetes(env), Dmi(hardware),
@@ -63,7 +63,7 @@ def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | Non
 
 
 class SourceAnswers:
-    """The sources of the wanted dimensions, and the last answer of each."""
+    """The sources that may have wanted dimensions, and the last answer of each."""
 
     def __init__(self, sources: Iterable[IdentitySource]) -> None:
         self.sources = [*sources]
@@ -74,39 +74,40 @@ class SourceAnswers:
         self._answers[source.name] = answer
 
     def may_give(self, word: str, *, wait: bool, remote: bool = False) -> bool:
-        """Return whether a source may still give a value; with `remote`, one that asks its platform."""
+        """Return whether a source may still find the value of `word`; with `remote`, a source that makes requests."""
         among = [source for source in self.sources if word in source.words and (source.remote or not remote)]
         return any(self._may_answer(source, wait=wait) for source in among)
 
     def reasons(self, words: Sequence[str]) -> str:
-        """Return the messages of the sources of `words`: of those that may still answer, else of all."""
+        """Return why `words` are missing: the messages of sources that may still find them; if none may, of all."""
         asked = [source for source in self.sources if set(source.words) & set(words)]
         relevant = [source for source in asked if self._may_answer(source, wait=True)] or asked
         answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in relevant}
         return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
 
     def _may_answer(self, source: IdentitySource, *, wait: bool) -> bool:
-        """Return whether `source` may still provide values; an undetected platform's first answer counts if `wait`."""
+        """Return whether a source may still find values. One that has not answered may, if detected or if `wait`."""
         answer = self._answers.get(source.name)
         return answer.retry if answer else wait or source.is_here()
 
 
 class Identity:
     """
-    The dimensions of this machine; values that need a network request are read on one daemon thread for each platform.
+    The dimensions of this machine, which it finds by asking sources.
 
-    Requests and threads start only for dimensions that need the network. `known` returns None until every
-    wanted value is known, so that no point is sent with a part of the identity. A value never changes once it is found,
-    because it is part of the name of every series.
+    `known` returns None until all wanted values are known, so that no point is sent with a part of them. A value never
+    changes once it is found, since it is a part of every series. Each source that makes requests has a daemon thread,
+    which starts only if its values are wanted.
 
-    LATE dimensions and hints are optional: once all others are known, points wait for them for some seconds, then go
-    without. A hint is awaited only while a platform may still answer, and never ends the program.
+    LATE dimensions and hints are optional: once all others are known, points wait for them for some seconds, then are
+    sent without. Hints are dimensions that sinks need for themselves. Points wait for a hint only while a platform may
+    still answer, and a missing hint is never an error.
     """
 
     def __init__(
         self, words: Sequence[str], given: Mapping[str, str], among: Sequence[IdentitySource], hints: Sequence[str] = ()
     ) -> None:
-        """Ask the sources in their order for words and hints; values in `given` replace them and are not asked for."""
+        """Ask the sources `among`, in order, for `words` and `hints`, except words whose value is `given`."""
         self._words, self._given = tuple(dict.fromkeys(words)), dict(given)
         self._needed = [word for word in self._words if word not in given and word not in OF_POINTS]
         self._hints = [word for word in dict.fromkeys(hints) if word not in {*given, *OF_POINTS, *self._words}]
@@ -117,19 +118,19 @@ class Identity:
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._timer: threading.Timer | None = None
-        self._waits = True  # for optional dimensions
+        self._waits = True  # whether points wait for optional dimensions
         self._running = False
         self._logger = ThrottledLogger(log, "identity")
 
     def known(self) -> Dimensions | None:
-        """Return the dimensions of this machine with the hints, or None while they are not known; never blocks."""
+        """Return the machine's dimensions, also hints, or None while they are not known; never wait."""
         return self._known
 
     def start(self) -> None:
         """
-        Ask the sources; return when all values are known or after the timeouts, and go on in the background.
+        Ask the sources; return once all values are known, or after a timeout, and go on in the background.
 
-        Raise UnknownIdentity, within START_TIMEOUT + DETECTION_TIMEOUT seconds, if a value cannot be known here.
+        Raise UnknownIdentity, within START_TIMEOUT + DETECTION_TIMEOUT seconds, if a value cannot be found here.
         """
         for source in self._answers.sources:
             if not source.remote:
@@ -149,14 +150,14 @@ class Identity:
             raise self.unknown()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`, then no longer for hints; return whether the dimensions are known."""
+        """Wait at most `seconds` for all values, then go without hints; return whether the dimensions are known."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._known is not None, seconds) and self._hints:
                 self._go_without()
             return self._known is not None
 
     def offer(self, words: Mapping[str, str], origin: str = "its records") -> None:
-        """Add values that a collector has read; values that are already known do not change."""
+        """Add values that a collector has found; values that are known already do not change."""
         with self._changed:
             self._take(fit(words, origin))
             self._publish()
@@ -171,7 +172,7 @@ class Identity:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def unknown(self) -> UnknownIdentity:
-        """Return the error that says which values are missing, why, and what to do."""
+        """Return an error that says which values are missing, why, and what to do."""
         with self._changed:
             missing = self._unavailable(wait=False) or self._missing(self._needed)
             reasons = self._answers.reasons(missing or self._missing_hints())
@@ -184,7 +185,7 @@ class Identity:
             )
 
     def entries(self) -> Iterator[Entry]:
-        """Yield every wanted dimension, every hint that is known or expected, and every given dimension."""
+        """Yield all dimensions for people: wanted ones, hints that are known or expected, and given ones."""
         with self._changed:
             hints = [word for word in self._hints if word in self._found or word in self._missing_hints()]
             for word in [*(word for word in self._words if word not in self._given), *hints]:
@@ -197,10 +198,10 @@ class Identity:
             for word, value in self._given.items():
                 yield Entry(word, value, "the configuration")
 
-    # -- the search; callers hold the lock, except of `_poll`, `_add` and `_go_without` -------------------------
+    # -- the search; callers hold the lock, but not for `_poll`, `_add` and `_go_without` -------------------------
 
     def _poll(self, source: IdentitySource) -> None:
-        """Ask `source` until no value is missing or no retry is useful; runs on a thread."""
+        """Ask a source until it has no missing value, or until a retry is useless; runs on the source's thread."""
         delay, longest = RETRY_LATE if set(source.words) <= LATE else RETRY
         while (wanted := self._missing(source.words)) and not self._closed.is_set():
             answer = source.ask(wanted)
@@ -223,7 +224,7 @@ class Identity:
         self._found |= {word: words[word] for word in self._missing(words)}
 
     def _publish(self) -> None:
-        """Set the known dimensions unless points must wait for more."""
+        """Set the known dimensions, unless points must wait for more of them."""
         awaited = self._awaited()
         if self._timer is None and awaited and awaited <= {*LATE, *self._hints}:
             self._timer = threading.Timer(LATE_TIMEOUT if awaited <= LATE else HINT_TIMEOUT, self._go_without)
@@ -235,7 +236,7 @@ class Identity:
             self._logger.resolved("missing", f"known: {dict(dims)}")
 
     def _go_without(self) -> None:
-        """Let points go without optional dimensions, which are still asked for; also called by the timer's thread."""
+        """Let points be sent without optional dimensions, which may still come; also called on the timer's thread."""
         with self._changed:
             self._waits = False
             self._publish()
@@ -249,23 +250,23 @@ class Identity:
         if self._known is not None:
             self._logger.log(logging.WARNING, "without", f"left out until it is known: {words}")
         elif set(missing) <= LATE:
-            return  # still within LATE_TIMEOUT
+            return  # points still wait for them
         elif self._unavailable(wait=True):
             self._logger.log(logging.ERROR, "lost", f"points are kept and not sent: {self.unknown()}")
         else:
             self._logger.log(logging.WARNING, "missing", f"not known yet: {words}; points are kept until it is known")
 
     def _missing(self, among: Collection[str]) -> list[str]:
-        """Return the wanted dimensions `among` these that are not known."""
+        """Return the dimensions in `among` that are wanted and not known."""
         return [word for word in self._wanted if word in among and word not in self._found]
 
     def _missing_hints(self, *, wait: bool | None = None) -> list[str]:
-        """Return the missing hints that a platform may still provide; `wait` is for the start."""
+        """Return the missing hints that a platform may still have; `wait` is as in `SourceAnswers.may_give`."""
         wait = not self._running if wait is None else wait
         return [word for word in self._missing(self._hints) if self._answers.may_give(word, wait=wait, remote=True)]
 
     def _awaited(self, *, wait: bool | None = None) -> set[str]:
-        """Return the missing dimensions that points wait for."""
+        """Return the missing dimensions that points must wait for."""
         awaited = {*self._missing(self._needed), *self._missing_hints(wait=wait)}
         return awaited if self._waits else awaited - LATE - {*self._hints}
 
@@ -273,10 +274,10 @@ class Identity:
         return self._known is not None or bool(self._unavailable(wait=True))
 
     def _is_in_doubt(self) -> bool:
-        """Return whether only undetected platforms that have not answered could still supply a dimension."""
+        """Return whether a dimension is missing that only a platform that was not detected could still have."""
         hints_in_doubt = not self._awaited(wait=True) <= LATE and self._awaited(wait=False) <= LATE
         return hints_in_doubt or bool(self._unavailable(wait=False))
 
     def _unavailable(self, *, wait: bool) -> list[str]:
-        """Return the missing dimensions that no source may still provide."""
+        """Return the missing dimensions, except hints, that no source can still find."""
         return [word for word in self._missing(self._needed) if not self._answers.may_give(word, wait=wait)]

@@ -1,4 +1,4 @@
-"""The contract of a source of identity values, and of one that asks the metadata service of a platform."""
+"""The base classes of sources, which find values of the machine's dimensions."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from chipwatch.config.identity.names import known_by
 from chipwatch.net.metadata_service import NoMetadata, NoService, decode
 
 MAX_LENGTH: Final = 1024
-"""Characters of a value: the limit of CloudWatch's API_Dimension."""
+"""Most characters of a value: the limit of CloudWatch (API_Dimension)."""
 
 
 class Word(NamedTuple):
-    """The value of a dimension, and its origin for messages."""
+    """The value of a dimension, and its origin, for messages."""
 
     value: str
     origin: str
 
 
 class IdentityAnswer(NamedTuple):
-    """The values that a source has now."""
+    """The answer of a source: the values that it has now."""
 
     words: Mapping[str, Word] = MappingProxyType({})
     trouble: str = ""
-    """Why values are missing: what is missing, where it was looked for, what to do."""
+    """Reason why values are missing: which, where the source looked, and what to do; "" if all are there."""
     retry: bool = False
-    """True if the platform was detected and a later request may return more."""
+    """True if the platform was detected, and a later request may return more values."""
 
 
 class IdentitySource(ABC):
-    """A source of values for some dimensions of the identity."""
+    """Finds the values of some dimensions of the machine, in one place."""
 
     name: ClassVar[str]
-    """The name in the table of dimensions, and in messages."""
+    """The source's name in the table of dimensions, and in messages."""
     remote: bool = False
-    """True if `ask` makes a network request; it then runs on a thread."""
+    """True if `ask` makes a network request; it is then called on a separate thread."""
 
     @cached_property
     def words(self) -> Collection[str]:
-        """The dimensions that it may have values for."""
+        """The dimensions that it may find values for."""
         return known_by(self.name)
 
     def is_here(self) -> bool:
-        """Return whether the platform is detected on this machine, without a network request."""
+        """Return whether this machine is known to be on the source's platform; make no network request."""
         return False
 
     @abstractmethod
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return the values that it has now, at least of the dimensions `wanted`; raises nothing."""
+        """Return the values that can be found now: of the dimensions `wanted`, and perhaps of others. Raise nothing."""
 
 
 class RemoteSource(IdentitySource):
-    """A source that reads a service of its platform."""
+    """A source that reads the metadata service of its platform."""
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         try:
@@ -69,11 +69,11 @@ class RemoteSource(IdentitySource):
 
     @abstractmethod
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
-        """Return the values and, for messages, their origin; raise NoService or NoMetadata."""
+        """Return the values, and their origin for messages; raise NoService or NoMetadata."""
 
 
 def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:
-    """Return the `values` that a dimension may have: printable texts, not blank, at most MAX_LENGTH long."""
+    """Return the `values` that fit a dimension: printable texts, not blank, at most MAX_LENGTH long."""
     return {
         word: Word(value.strip(), origin)
         for word, value in values.items()
@@ -83,10 +83,10 @@ def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:
 
 def values_of(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> dict[str, Word]:
     """
-    Return the values that stand at `paths` (dimension -> keys with dots between) of a JSON document.
+    Return values in a JSON document; `paths` has the path of each dimension's value, keys with dots between them.
 
-    Of a value that is a path itself, such as an ARN or projects/NUMBER/zones/ZONE, the last part counts. Raise
-    NoMetadata if the document is not `what` it should be.
+    If a value is itself a path, such as an ARN or projects/NUMBER/zones/ZONE, its last part counts. Raise NoMetadata if
+    the document is not `what` it should be.
     """
     wrong = f"{origin} is not {what}"
     document, values = decode(body, dict[str, Any], wrong), dict[str, str]()

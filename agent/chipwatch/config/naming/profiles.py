@@ -1,4 +1,4 @@
-"""Naming profiles: the names of other tools for our metrics, read from `tables/`; rename.py applies them."""
+"""Naming profiles: tables of the names that other tools have for our metrics. The module rename applies them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,33 @@ TABLES: Final = Path(__file__).with_name("tables")
 PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 FACTORS: Final[Mapping[str | None, float]] = {"MiBy": 2.0**-20, "GiBy": 2.0**-30, "MBy": 1e-6}
-"""Unit of another tool -> its factor, unless the table names one; 1 for other units."""
+"""Default of `ToolName.factor` for units of other tools; 1 for units that are not here."""
 
 
 class ToolName(NamedTuple):
-    """A name of another tool; the value of a dimension replaces its `{placeholder}`, and the dimension is dropped."""
+    """
+    Another tool's name for a metric.
+
+    It may have placeholders such as `{gpu}`: our dimension's value replaces it, and the dimension is dropped.
+    """
 
     template: str
     unit: str | None = None
-    """None: our unit."""
+    """The other tool's unit; None: ours."""
     factor: float = 1.0
     dims: Mapping[str, str] = NONE
     """
-    Dimensions of the other tool: key -> value with placeholders; left out if a placeholder has no value.
+    The other tool's dimensions: their keys, and values with placeholders.
 
-    Of alternatives, with `|` between them, the first one whose placeholders have values counts.
+    A dimension is left out if a placeholder has no value. A value may have alternatives with `|` between them: the
+    first one whose placeholders have values counts.
     """
     words: Mapping[str, str] = NONE
-    """Our value of a placeholder -> the other tool's value."""
+    """The other tool's words for our values of placeholders."""
     only: Mapping[str, str] = NONE
-    """Dimensions that a series must have to get the name; other series keep ours."""
+    """Dimensions that a series must have to get this name; other series keep ours."""
     help: str = ""
-    """Description of a name that several of our metrics share; empty: ours."""
+    """Help for a name that several of our metrics share; "": ours."""
 
     def fits(self, dims: Dimensions) -> bool:
         """Return whether a series with these dimensions can have the name."""
@@ -47,56 +52,56 @@ class ToolName(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A second name of another tool for a metric: for the same points, or for their mean."""
+    """A second metric that another tool makes of one of ours: a copy of its points, or a value computed from them."""
 
     name: ToolName
     of_tree: bool = False
-    """Only for GPUs that the watched process tree uses."""
+    """True to copy only points of GPUs that the watched process tree uses."""
     mean_over: str = ""
-    """Dimension over which to take the mean, one point for all devices; empty: no mean."""
+    """Dimension over which the points are averaged, which leaves one point for all devices; "": no mean."""
     last_of: str = ""
-    """Dimension whose value becomes the point's: the value of the counter that rose last; empty: no such value."""
+    """Dimension whose value is sent: of several counters, that of the one that rose last. "": none."""
     drops: tuple[str, ...] = ()
-    """Dimensions that depend on `last_of`."""
+    """Dimensions to leave out, since they depend on `last_of`."""
     rate: bool = False
-    """A gauge of the counter's increase a second."""
+    """True for a gauge with the counter's increase per second."""
     limited: bool | None = None
-    """Only if the container's memory is limited (True) or is not (False)."""
+    """True: copy only if the container's memory is limited; False: only if it is not; None: always."""
 
 
 class Profile(NamedTuple):
-    """The names of one tool."""
+    """The names that one other tool uses."""
 
     names: Mapping[str, ToolName] = MappingProxyType({})
-    """Our metric -> the tool's name."""
+    """The tool's name for each of our metrics, by our name."""
     copies: Mapping[str, Copy] = MappingProxyType({})
-    """Our metric -> its second name."""
+    """The tool's second metric, by our name."""
     machine: Mapping[str, str] = NONE
-    """The tool's keys for the dimensions of the machine; they apply to every metric, renamed or not."""
+    """The tool's keys for the machine's dimensions. They are used for all metrics, renamed or not."""
     scraped: str = ""
     """
-    Name of scraped metrics, which have the dimension `endpoint`.
+    The tool's name for a scraped metric, with placeholders.
 
-    `metric` is the name on the page, `index` the number of the series of this name, in order of appearance.
+    `{endpoint}` is the page, `{metric}` the name on the page, and `{index}` numbers the series of this name.
     """
     cumulative: bool = False
-    """Counters keep what they counted before the agent began, as the other tool's do."""
+    """True if the tool's counters include what was counted before it started; False if they begin at 0."""
     version: str = ""
-    """Release of the conventions."""
+    """Version of the tool's conventions."""
     others: Mapping[str, str] = NONE
-    """Like `dims` of a name, for the metrics that have none."""
+    """Like `ToolName.dims`, for metrics that have no name in this profile."""
     adds: tuple[str, ...] = ()
-    """Our dimensions that its attributes need; collectors have them where their own options do not say otherwise."""
+    """Further dimensions that the tool's attributes need; collectors add them, unless their options forbid it."""
 
 
 def placeholders(dims: Mapping[str, str]) -> set[str]:
-    """Return our dimensions of which the values are in `dims` of another tool."""
+    """Return the keys of our dimensions whose values another tool's `dims` need."""
     return {*PLACEHOLDER.findall(" ".join(dims.values()))}
 
 
 @cache
 def profile(name: str) -> Profile:
-    """Return a profile of PROFILES; a table with a `base` adds to another one, and may rename what that has."""
+    """Return a profile of PROFILES. A table with a `base` adds to another profile, and may rename its names."""
     if name == "native":
         return Profile()
     from tomllib import loads
@@ -133,7 +138,7 @@ def _copy(entry: Mapping[str, Any], table: Mapping[str, Any]) -> Copy:
 
 
 def _name(entry: str | Mapping[str, Any], table: Mapping[str, Any]) -> ToolName:
-    """Return the name of an entry: a text, or a table whose dims, words and help may be keys of the shared ones."""
+    """Return the ToolName in an entry, a text or a table, which may refer to shared dims, words and help of `table`."""
     if isinstance(entry, str):
         return ToolName(entry)
 

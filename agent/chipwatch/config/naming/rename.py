@@ -1,4 +1,4 @@
-"""Renames our metrics by a profile, for dashboards that expect the names of another tool."""
+"""Renames points by a naming profile, for dashboards that expect the names of another tool."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ from chipwatch.config.naming.profiles import Copy, Profile, ToolName, placeholde
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
 
 CACHED_SERIES: Final = 100_000
-"""Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
+"""Most series in a generation of the cache; a series that is missing in two generations is forgotten."""
 IN_USE: Final = 30 * 10**9
-"""Nanoseconds for which a GPU counts as used after a point of the process tree, which may come every 10 s only."""
+"""Nanoseconds for which a GPU counts as used after a point of the process tree; such points come every 10 s."""
 MAX_EPOCHS: Final = 8
-"""Remembered epochs of a counter: those that a batch sent again can belong to."""
+"""Epochs of a counter that are remembered, since a batch may be sent again later."""
 ENDPOINT: Final = "endpoint"
-"""A dimension that all scraped metrics have, and no other metric has."""
+"""The dimension that all scraped metrics have, and no other metric."""
 OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
-"""Metrics of the process tree on a GPU, with the dimensions of the GPU's own metrics."""
+"""Metrics of the watched process tree on a GPU; they have the dimensions of the GPU's other metrics."""
 LIMIT: Final = "container.memory.limit"
-"""The limit of the container's memory; without a limit it is the machine's memory."""
+"""Metric with the limit of the container's memory; if there is no limit, it is the machine's memory."""
 PART: Final = "mig"
-"""The dimension of a part of a GPU: a user of the part uses the GPU."""
+"""The dimension of a partition of a GPU: who uses the partition uses the GPU."""
 
 _Key = tuple[str, Dimensions]
 _make: Final = Datapoint._make
-"""A call with keywords and defaults costs twice as much."""
+"""Makes a Datapoint in half the time of a call with keywords."""
 
 
 class _Epoch(NamedTuple):
-    """A stretch of a counter without a reset; renamed, it starts at 0 at `start_time`, where our value is `base`."""
+    """
+    A stretch of a counter without a reset, which is sent as a counter that starts at 0.
+
+    `start_time` is the start that is sent; at that time, our value was `base`.
+    """
 
     given: int | None
-    """The counter's own start time, which changes with a reset."""
+    """Our counter's start time, which changes with a reset."""
     start_time: int
     base: float
 
@@ -48,14 +52,14 @@ class _Epoch(NamedTuple):
 
 
 class _Series(NamedTuple):
-    """The other name of a series."""
+    """A series as it is sent."""
 
     metric: Metric | None
-    """None: our own."""
+    """The renamed metric; None: our own."""
     dims: Dimensions
     factor: float = 1.0
     epochs: list[_Epoch] | None = None
-    """The last epochs of a counter that starts at 0; several, since points may be sent again."""
+    """For a counter that starts at 0: its last epochs. There are several, since points may be sent again."""
 
 
 _UNCHANGED: Final = _Series(None, NO_DIMENSIONS)
@@ -63,10 +67,11 @@ _UNCHANGED: Final = _Series(None, NO_DIMENSIONS)
 
 class Renamer:
     """
-    Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
+    Gives points the names, units and scale of a profile. A metric that is not in the profile keeps our name.
 
-    Counters start at 0 with this agent, as in these tools, except scraped ones and where its profile is cumulative:
-    only increases that a window saw count. Used by one thread, which may send a point again.
+    Other tools' counters begin at 0 when the tool starts. So a renamed counter begins at 0, too, and has only increases
+    that a window has seen. Scraped counters, and profiles that are `cumulative`, keep our values. Used by one thread,
+    which may send a point again.
     """
 
     def __init__(self, tool: Profile) -> None:
@@ -102,7 +107,7 @@ class Renamer:
         return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
 
     def _recall(self, point: Datapoint) -> _Series:
-        """Return a series that is not in this generation of the cache."""
+        """Return the series of a point that is not in this generation of the cache."""
         key = (point.metric.name, point.dims)
         series = self._before.get(key) or self._learn(point)
         if len(self._known) >= CACHED_SERIES:
@@ -141,7 +146,7 @@ class Renamer:
         return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
-        """Return a scraped series with the next number of its name on its page; its labels stay."""
+        """Return a scraped series with the next `{index}` of its name on its page; its labels stay."""
         endpoint = dims[ENDPOINT]
         index = self._numbers[endpoint, metric.name]
         self._numbers[endpoint, metric.name] += 1
@@ -151,37 +156,37 @@ class Renamer:
         return _Series(replace(metric, name=text, dims=keys), Dimensions(self._rename_machine(left, metric)))
 
     def _rename_machine(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
-        """Return `dims` with the profile's keys for the dimensions of the machine; the metric's own stay."""
+        """Return `dims` with the profile's keys for the machine's dimensions; the metric's own dimensions stay."""
         return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
 
 
 def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
-    """Return the epoch that starts before the known increase of `point`, or at `base` if none is known."""
+    """Return the epoch that starts before the increase of `point`; if that is unknown, it starts now at `base`."""
     if point.increase is None or point.window_start is None:
         return _Epoch(point.start_time, point.at, base)
     return _Epoch(point.start_time, point.window_start + after, point.value - point.increase)
 
 
 def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
-    """Return the epoch of a reading outside of the last epoch: a point sent again, or a counter after a reset."""
+    """Return the epoch of a point that is not in the last one: it is sent again, or its counter was reset."""
     for epoch in reversed(epochs):
         if epoch.has(point):
             return epoch
     if point.at < epochs[-1].start_time:
         return _Epoch(point.start_time, point.at, point.value)
-    epochs[:] = [*epochs[1 - MAX_EPOCHS :], _start(point, 0.0, after=1)]  # the reading at `start` is of the last epoch
+    epochs[:] = [*epochs[1 - MAX_EPOCHS :], _start(point, 0.0, after=1)]  # `start` is of the last epoch
     return epochs[-1]
 
 
 class Copier:
     """
-    Makes the points that a tool sends besides a metric's own; for one sink, used by one thread.
+    Makes the points of a profile's copies, which are sent in addition; for one sink, used by one thread.
 
-    Copies are treated like any other point: they are made before the cardinality limit and the spool.
+    It runs before the limit of series and the spool, so copies are treated like any other point.
     """
 
     def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
-        """Take the copies of a profile, and the bytes of the machine's memory."""
+        """Take the copies of a profile by our name, and the bytes of the machine's memory."""
         self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer(Profile({metric: copy.name for metric, copy in copies.items()}))
         self._used: dict[Dimensions, int] = {}
@@ -189,7 +194,7 @@ class Copier:
         self._last: dict[tuple[str, Dimensions], int] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
-        """Return the points to send besides the points of a tick or a window."""
+        """Return the points to send in addition to these points of a tick or a window."""
         copies: list[Datapoint] = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
         for point, copy in self._find_copies(points):
@@ -209,7 +214,7 @@ class Copier:
         return copies
 
     def _latest(self, counters: Sequence[Datapoint], key: str, rest: Dimensions) -> Datapoint:
-        """Return a gauge with the value of the dimension `key` of the counter that rose last."""
+        """Return a gauge; its value is that of the dimension `key` of the counter that rose last."""
         first = counters[0]
         series = (first.metric.name, rest)
         for point in counters:
@@ -222,7 +227,7 @@ class Copier:
         return metric.point(first.at, self._last.get(series, 0), rest)
 
     def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
-        """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
+        """Return the points that have a copy. Note which GPUs are used, and whether memory is limited."""
         pairs = []
         for point in points:
             name = point.metric.name
@@ -243,7 +248,7 @@ def _without(dims: Dimensions, *keys: str) -> Dimensions:
 
 
 def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint:
-    """Return the mean of gauges with the same time, without a summary."""
+    """Return the mean of gauges of the same time, without a summary."""
     first = points[0]
     metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
     start = min((point.window_start for point in points if point.window_start is not None), default=None)
@@ -251,20 +256,20 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
 
 
 def _rates(point: Datapoint) -> Iterator[Datapoint]:
-    """Yield the increase a second of a counter, if a window knows it."""
+    """Yield a counter's increase per second, if its increase in the window is known."""
     if point.increase is not None and point.window_start is not None and point.at > point.window_start:
         metric = replace(point.metric, kind=Kind.GAUGE, unit=f"{point.metric.unit}/s")
         yield metric.point(point.at, point.increase / (point.at - point.window_start) * 1e9, point.dims)
 
 
 def renamer(name: str) -> Renamer | None:
-    """Return the renamer of a profile of PROFILES, None for `native`."""
+    """Return the renamer for a profile of PROFILES, or None for `native`."""
     tool = profile(name)
     return Renamer(tool) if tool.names else None
 
 
 def copier(name: str) -> Copier | None:
-    """Return the copier of a profile of PROFILES, or None if the profile has no copies."""
+    """Return the copier for a profile of PROFILES, or None if the profile has no copies."""
     if not (copies := profile(name).copies):
         return None
     memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
