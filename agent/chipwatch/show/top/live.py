@@ -119,7 +119,6 @@ class Live(Source):
         """Stop reading; a collector that hangs is left behind."""
         self._stop.set()
         if self._pipeline:
-            self._pipeline.stop()
             self._pipeline.close()
 
     def _run(self, pipeline: Pipeline) -> None:
