@@ -46,10 +46,7 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
 def _has_extra(name: str) -> bool:
     from importlib import metadata
 
-    try:
-        return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
-    except metadata.PackageNotFoundError:
-        return False
+    return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:

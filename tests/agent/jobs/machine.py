@@ -63,7 +63,7 @@ class Machine:
         total["swapped"] += rates.get("swap", 0)
         total["periods"] = total.get("periods", 0) + 50
         total["throttled"] = total.get("throttled", 0) + round(50 * rates.get("quota", 0))
-        return GroupUse(owner, cores=rates.get("cores"), blocked=rates.get("blocked", False), **total)
+        return GroupUse(owner, **total, **{key: rates[key] for key in ("cores", "blocked") if key in rates})
 
     def process(self, pid, seconds=TICK, *, own=0.0, child=0.0, waits=False, children=1, lacks=0.0, bound=0,
                 are_all_bound=False, **_):  # fmt: skip
