@@ -101,6 +101,11 @@ def test_a_unit_of_computers_passes(unit):
     assert check_collector(bad(metrics=(*Good.metrics, gauge("x.other", unit, "Another."))))
 
 
+CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), "which hides a method of Collector") | {
+    "knows": "where Collector has a tuple", "needs": "where Collector has a Needs",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("collector", "sentence"),
     [
@@ -123,14 +128,16 @@ def test_a_unit_of_computers_passes(unit):
         (yielding(SENT.point(0, 5, start_time=2 * AT)), "the counter x.sent starts after its reading"),
         (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
-        (bad(needs=7), "Bad has needs = 7, where Collector has a Needs: give it another name"),
-        (bad(knows=7), "Bad has knows = 7, where Collector has a tuple: give it another name"),
-        (bad(waits=True), "Bad has waits = True, which hides a method of Collector: give it another name"),
         (bad(facts=lambda self: ()), "Bad has a method facts, and `knows` does not say of what kinds"),
         *((yielding(SHARE.point(0, value)), "x.share is (nan|inf): yield nothing") for value in (math.nan, math.inf)),
         *((bad(metrics=(gauge("x.load", unit, "The load."),)), f"the unit '{unit}' of x.load") for unit in WRONG_UNITS),
         *((bad(metrics=(gauge(name, "1", "The load."),)), f"the name '{name}' is not area") for name in WRONG_NAMES),
         *((bad(Config=config_of(hint)), "Config.option is ") for hint in WRONG_OPTIONS),
+        *(
+            (bad(**{name: value}), f"Bad has {name} = .+, {clash}: give it another name")
+            for name, clash in CLASHES.items()
+            for value in (5, property(lambda _: 1 / 0))
+        ),
     ],
 )
 def test_a_collector_that_breaks_the_contract_is_reported_and_closed(collector, sentence):
