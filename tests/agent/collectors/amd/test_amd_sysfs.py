@@ -369,6 +369,7 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
         machine.put(f"class/kfd/kfd/topology/nodes/{node}/gpu_id", number)
         machine.put(f"class/kfd/kfd/topology/nodes/{node}/properties", f"location_id {location}\ndomain 0")
     machine.put("class/kfd/kfd/topology/nodes/0/gpu_id", 0)
+    machine.put("class/kfd/kfd/topology/nodes/3/gpu_id", 4713)  # its properties cannot be read
     machine.put("class/kfd/kfd/proc/10/vram_4711", 5 * 2**20)
     machine.put("class/kfd/kfd/proc/10/vram_4712", 0)
     machine.put("class/kfd/kfd/proc/11/vram_4712", 7 * 2**20)
