@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -32,6 +35,20 @@ def ask(module: str, *words: str, timeout: float = 120) -> str:
         command(module, *words), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, timeout=timeout, check=True
     )
     return done.stdout.decode()
+
+
+@contextmanager
+def receiving(kind: str, *pair: Path) -> Iterator[str]:
+    """Run the receiver of `make peers`, which takes everything, with TLS where a certificate and a key are given; give its address."""
+    words = [sys.executable, "-m", "tests.peers.receiver", "=".join(("sink", kind, *map(str, pair)))]
+    server = subprocess.Popen(
+        words, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout
+        yield json.loads(server.stdout.readline())["sink"]
+    finally:
+        server.communicate()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,6 @@ import dataclasses
 import json
 import os
 import random
-import select
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.child import ask, receiving
 from tests.bench.command import WARM_UP, resident, signed
 from tests.bench.figure import MEMORY, Effort, Figure
 from tests.bench.series import METRICS, metrics
@@ -77,8 +74,8 @@ def point(at: int, n: int, samples: int, dice: random.Random) -> Datapoint:
 
 def cost(effort: Effort) -> list[Figure]:
     """Measure in a separate process, which sends to another one that accepts everything and reads nothing."""
-    with discarding() as url:
-        told = json.loads(ask("cloudwatch", "cost", url, str(effort.rounds)))
+    with receiving("http") as url:
+        told = json.loads(ask("cloudwatch", url, str(effort.rounds)))
     share = [ours / min(told["plain 1"]) for ours in told["sink 1"]]
     shape = f"{DATUMS} datums of 3 dimensions in one request, HTTP on loopback to a server that discards"
     full = f"the same, {SAMPLES} samples in each datum, all of other values: a window at defaults"
@@ -175,42 +172,6 @@ def cpu(call: Any) -> float:
     before = time.process_time_ns()
     call()
     return (time.process_time_ns() - before) / 1e6
-
-
-@contextmanager
-def discarding() -> Iterator[str]:
-    """Run a server that answers every request with 200, in a separate process; give its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        words = command("cloudwatch", "discard", str(listener.fileno()))
-        server = subprocess.Popen(words, cwd=ROOT, env=environment(), pass_fds=[listener.fileno()])
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.kill()
-            server.wait()
-
-
-def discard_child(number: str) -> None:
-    """Answer one connection after the other, until killed."""
-    listener, waiting = socket.socket(fileno=int(number)), {}
-    listener.setblocking(False)
-    answer = b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: 1\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
-    while True:
-        for ready in select.select([listener, *waiting], [], [])[0]:
-            if ready is listener:
-                waiting[listener.accept()[0]] = b""
-                continue
-            data = ready.recv(1 << 20)
-            if not data:
-                del waiting[ready]
-                ready.close()
-                continue
-            head, _, body = (waiting[ready] + data).partition(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 1 << 40)
-            waiting[ready] += data
-            if len(body) >= length:
-                waiting[ready] = b""
-                ready.sendall(answer)
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -323,8 +284,6 @@ def dead(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-def child(what: str, *words: str) -> None:
-    """Measure, or serve, in this process."""
-    if what == "discard":
-        discard_child(*words)
+def child(*words: str) -> None:
+    """Measure in this process."""
     sys.stdout.write(json.dumps(cost_child(*words)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.child import ask, environment, receiving
 from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, resident, signed
 from tests.bench.figure import MEMORY, Effort, Figure
@@ -40,8 +39,8 @@ def google(effort: Effort) -> list[Figure]:
 
 def cost(effort: Effort) -> list[Figure]:
     """Measure in a separate process, which sends to another one that accepts everything and reads nothing."""
-    with discarding() as target:
-        told = json.loads(ask("google", "cost", target, str(effort.rounds)))
+    with receiving("grpc") as target:
+        told = json.loads(ask("google", target, str(effort.rounds)))
     share = [min(told["documented"]) / ours for ours in told["sink"]]
     how = f"{SERIES} series of 3 labels, half of them counters, {REQUEST} a request, gRPC on loopback to a server that discards"
     return [
@@ -115,47 +114,6 @@ def documented(target: str) -> Any:
     return write
 
 
-@contextmanager
-def discarding(*words: str) -> Iterator[str]:
-    """Run a server that takes everything, in a separate process; give its address."""
-    server = subprocess.Popen(
-        command("google", "discard", *words), cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert server.stdout is not None
-        yield server.stdout.readline().decode().strip()
-    finally:
-        server.kill()
-        server.communicate()
-
-
-def discard_child(*pair: str) -> None:
-    """Take every write, with TLS where a key and a certificate are given, until killed."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import grpc
-
-    server = grpc.server(ThreadPoolExecutor(2))
-    taken = [0]
-
-    def take(raw: bytes, context: Any) -> bytes:
-        taken[0] += len(raw)
-        return b""
-
-    calls = {"CreateTimeSeries": grpc.unary_unary_rpc_method_handler(take)}
-    handler = grpc.method_handlers_generic_handler("google.monitoring.v3.MetricService", calls)
-    server.add_generic_rpc_handlers((handler,))
-    if pair:
-        key, certificate = (Path(word).read_bytes() for word in pair)
-        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials(((key, certificate),)))
-    else:
-        port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    sys.stdout.write(f"127.0.0.1:{port}\n")
-    sys.stdout.flush()
-    sys.stdin.buffer.read()  # until the parent ends
-
-
 # -- memory -------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +167,7 @@ def secure(folder: Path) -> Iterator[dict[str, str]]:
     }  # fmt: skip
     (folder / "credentials.json").write_text(json.dumps(credentials))
     try:
-        with discarding(str(key), str(certificate)) as target:
+        with receiving("grpc", certificate, key) as target:
             yield environment() | {
                 "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true",
                 "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
@@ -221,9 +179,6 @@ def secure(folder: Path) -> Iterator[dict[str, str]]:
         tokens.server_close()
 
 
-def child(what: str, *words: str) -> None:
-    """Measure, or serve, in this process."""
-    if what == "discard":
-        discard_child(*words)
-    else:
-        sys.stdout.write(json.dumps(cost_child(*words)))
+def child(*words: str) -> None:
+    """Measure in this process."""
+    sys.stdout.write(json.dumps(cost_child(*words)))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import ssl
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from tests.bench.child import ROOT, command, environment
+from tests.bench.child import ROOT, receiving
 from tests.bench.command import WARM_UP, agent_command
 from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_seconds, rss
 from tests.certificates import Authority
-from tests.doubles.mlflow import MlflowDouble
+from tests.peers.measure import tree
 
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch_sinks.mlflow import MlflowSink
@@ -44,38 +41,11 @@ time.sleep(600)
 """
 
 
-def child(what: str, folder: str) -> None:
-    """Serve one run, over TLS if asked; print the address and wait."""
-    context = None
-    if what == "tls":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*Authority(Path(folder)).sign("server"))
-    with MlflowDouble(context, keeps=False) as double:
-        double.add("r1")
-        sys.stdout.write(f"{double.url}\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-
-
-@contextmanager
-def serving(what: str) -> Iterator[str]:
-    """Run the server in a separate process."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = subprocess.Popen(
-            command("mlflow", what, folder), cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )  # fmt: skip
-        try:
-            assert server.stdout
-            yield server.stdout.readline().strip()
-        finally:
-            server.communicate()
-
-
 def request(effort: Effort) -> list[Figure]:
     """Send 10 steps of 100 metrics in a request, all of other values."""
     metrics = [gauge(f"bench.metric{n}", "%", "A metric.", dims=("gpu",)) for n in range(METRICS)]
     dims, turns, spent = Dimensions(gpu="3", hostname="n-1"), count(time.time_ns(), 10**9), []
-    with serving("plain") as url:
+    with receiving("mlflow") as url:
         sink = MlflowSink(MlflowSink.Config(tracking_uri=url, run="r1"), {})
         sink.open()
         for _ in range(10 * effort.rounds):
@@ -89,20 +59,6 @@ def request(effort: Effort) -> list[Figure]:
         sink.close()
     how = f"CPU of `prepare`, `state` and `write`, {METRICS * STEPS} points with new values; HTTP on loopback to another process"
     return [Figure("MLflow, a request of 100 metrics x 10 steps", "ms", REQUEST, spent[1:], how)]
-
-
-def tree(pid: int) -> list[int]:
-    """Return the process and its descendants."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    found = [pid]
-    for one in found:
-        found += [each for each, parent in parents.items() if parent == one]
-    return found
 
 
 def watched(words: Sequence[str | Path], seconds: float, sign: str, **env: str) -> tuple[float, float]:
@@ -140,7 +96,7 @@ def beside(effort: Effort) -> list[Figure]:
     cpu: dict[str, list[float]] = {name: [] for name in programs}
     memory: dict[str, list[float]] = {name: [] for name in programs}
     ours = next(iter(programs))
-    with serving("tls") as url:
+    with tempfile.TemporaryDirectory() as folder, receiving("mlflow", *Authority(Path(folder)).sign("server")) as url:
         env = {"MLFLOW_TRACKING_URI": url, "MLFLOW_RUN_ID": "r1", "MLFLOW_TRACKING_INSECURE_TLS": "true"}
         for _ in range(max(1, effort.rounds // 3)):
             for name, words in programs.items():

@@ -9,7 +9,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
@@ -115,7 +118,7 @@ for line in sys.stdin:
         child.stdin.flush()
         return int(child.stdout.readline())
 
-    try:
+    with ending(child):
         spent()  # it is ready
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         values = []
@@ -126,11 +129,18 @@ for line in sys.stdin:
                 connection.getresponse().read()
             values.append((spent() - before) / 100 / 1e6)
         connection.close()
-    finally:
-        child.kill()
-        child.communicate()  # closes the pipes
     how = f"CPU of the server's process for a scrape with gzip of a page of {SERIES} series that is written already; mean of 100"
     return [Figure("Prometheus, further scrape of a tick", "ms", FURTHER, values[1:], how)]
+
+
+@contextmanager
+def ending(child: subprocess.Popen[Any]) -> Iterator[None]:
+    """Kill a child at the end, and close its pipes."""
+    try:
+        yield
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def scrape(port: int) -> bytes:
@@ -163,7 +173,7 @@ def endpoint_memory(effort: Effort) -> list[Figure]:
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env={**os.environ, "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},
             )  # fmt: skip
-            try:
+            with ending(child):
                 time.sleep(effort.steady_seconds / 3)
                 for _ in range(4 if sink == "prometheus" else 0):
                     scrape(port)
@@ -171,18 +181,10 @@ def endpoint_memory(effort: Effort) -> list[Figure]:
                 if child.poll() is not None:
                     raise CannotMeasure(f"the agent with the sink {sink} has ended")
                 values.append(rss(child.pid) / MB)
-            finally:
-                child.kill()
-                child.wait()
+    values = resident["prometheus"]
     more = [ours - theirs for ours, theirs in zip(resident["prometheus"], resident["stdout"], strict=True)]
     return [
-        Figure(
-            "the agent with the Prometheus endpoint",
-            "MB",
-            None,
-            resident["prometheus"],
-            "basic metrics at 1 s, after 4 scrapes",
-        ),
+        Figure("the agent with the Prometheus endpoint", "MB", None, values, "basic metrics at 1 s, after 4 scrapes"),
         Figure(
             "what that is above the agent with stdout",
             "MB",
@@ -207,14 +209,11 @@ def with_gpus(effort: Effort) -> list[Figure]:
                     "CHIPWATCH_COLLECTORS__NVIDIA__PROC": folder,
                 },
             )  # fmt: skip
-            try:
+            with ending(child):
                 for _ in range(max(4, int(effort.steady_seconds))):
                     page = scrape(port)
                     time.sleep(0.5)
                 resident.append(rss(child.pid) / MB)
-            finally:
-                child.kill()
-                child.wait()
     fields = page.count(b"\nDCGM_FI_")
     if fields < 8 * 20:
         raise CannotMeasure(f"the page has {fields} series of GPUs; is the fake driver there?")

@@ -24,6 +24,9 @@ from tests.doubles import kube
 
 from chipwatch.base.version import __version__
 from chipwatch.config import load as configuration
+from chipwatch.config import plugins
+from chipwatch.config.convert import options_of
+from chipwatch.config.load import FRAME_OPTIONS
 from chipwatch.engine.build import validate
 
 CHART = Path(__file__).parents[2] / "helm/chipwatch"
@@ -340,6 +343,27 @@ def test_an_agent_that_runs_as_the_pod_does_passes_the_pod_s_probes(agent, tmp_p
         until(lambda words=words: agent.run(*words, env=env).returncode == 0)
     running.stop()
     assert agent.run(*words, env=env).returncode == 1
+
+
+def defaults(group: str) -> dict[str, dict]:
+    """Return the table of each plugin with all of its options at their defaults, as values may have them."""
+    made = {}
+    for name in plugins.installed(group):
+        shapes = [
+            plugins.load(group, name).Config,
+            *filter(None, [FRAME_OPTIONS.get(group.removeprefix("chipwatch."))]),
+        ]
+        options = {key: getattr(shape(), key) for shape in shapes for key in options_of(shape)}
+        made[name] = json.loads(json.dumps(options, default=str))
+    return made
+
+
+def test_every_option_of_the_program_is_taken_at_its_default():
+    tables = {"collectors": defaults(plugins.COLLECTORS), "processors": defaults(plugins.PROCESSORS)}
+    sinks = {f"my-{name}": {**table, "type": name} for name, table in defaults(plugins.SINKS).items()}
+    found = tomllib.loads(toml_of(render({"extraSinks": [*sinks], "config": {**tables, "sinks": sinks}})))
+    assert set(found["collectors"]) == set(plugins.installed(plugins.COLLECTORS))
+    assert set(sinks) < set(found["sinks"])
 
 
 def test_options_may_be_times_texts_and_null_and_a_plugin_of_one_s_own_may_have_any():

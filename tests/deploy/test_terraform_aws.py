@@ -163,41 +163,22 @@ def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
     assert pull["Resource"].split(":")[3:] == [REGISTRIES[host], ACCOUNT, "repository/team/chipwatch"]
 
 
-def task(planned_task, **placed):
-    """Return a planned task definition as ECS gets it; `placed` stands for values that are known only later."""
-    known = {key: placed.get(key, value) for key, value in planned_task.items()}
+def task(planned):
+    """Return what a planned task definition and a file say alike, as ECS gets it."""
     volumes = []
-    for volume in known.get("volume", []):
-        made = {"name": volume["name"]}
-        if volume.get("host_path"):
-            made["host"] = {"sourcePath": volume["host_path"]}
-        for docker in volume.get("docker_volume_configuration", []):
-            made["dockerVolumeConfiguration"] = docker
-        volumes.append(made)
-    (platform,) = known["runtime_platform"]
+    for volume in planned["volume"]:
+        host = {"host": {"sourcePath": volume["host_path"]}} if volume.get("host_path") else {}
+        (docker,) = volume.get("docker_volume_configuration") or [None]
+        volumes.append({"name": volume["name"], **host, **({"dockerVolumeConfiguration": docker} if docker else {})})
+    (platform,) = planned["runtime_platform"]
     told = {
-        "family": known["family"],
-        "requiresCompatibilities": known["requires_compatibilities"],
-        "networkMode": known["network_mode"],
-        "pidMode": known.get("pid_mode"),
-        "cpu": known.get("cpu"),
-        "memory": known.get("memory"),
-        "taskRoleArn": known["task_role_arn"],
-        "executionRoleArn": known["execution_role_arn"],
-        "runtimePlatform": {
-            "cpuArchitecture": platform["cpu_architecture"],
-            "operatingSystemFamily": platform["operating_system_family"],
-        },
-        "containerDefinitions": json.loads(known["container_definitions"]),
-        "volumes": volumes,
-        "tags": [{"key": key, "value": value} for key, value in known.get("tags", {}).items()],
-    }
+        "requiresCompatibilities": planned["requires_compatibilities"], "networkMode": planned["network_mode"],
+        "pidMode": planned.get("pid_mode"), "cpu": planned.get("cpu"), "memory": planned.get("memory"), "volumes": volumes,
+        "runtimePlatform": {"cpuArchitecture": platform["cpu_architecture"], "operatingSystemFamily": platform["operating_system_family"]},
+        "containerDefinitions": json.loads(planned["container_definitions"]),
+        "tags": [{"key": key, "value": value} for key, value in planned["tags"].items()],
+    }  # fmt: skip
     return {key: value for key, value in told.items() if value is not None}
-
-
-def tasks(plan):
-    roles = {"task_role_arn": ROLE, "execution_role_arn": ROLE}
-    return [task(one, **roles) for one in tf.of_type(plan, "aws_ecs_task_definition").values()]
 
 
 @pytest.fixture
@@ -235,9 +216,9 @@ def in_order(value):
 @pytest.mark.parametrize("kind", ["daemon-ec2", "daemon-nvidia", "daemon-neuron"])
 def test_the_daemon_is_that_of_the_file(of_module, kind):
     file, plan = of_module(kind)
-    (found,) = tasks(plan)
-    placed = {"family": "", "taskRoleArn": ROLE, "executionRoleArn": ROLE}
-    assert in_order(found | placed) == in_order(file | placed)
+    found = tf.only(tf.of_type(plan, "aws_ecs_task_definition"))
+    later = {"family", "taskRoleArn", "executionRoleArn"}
+    assert in_order(task(found)) == in_order({key: value for key, value in file.items() if key not in later})
 
 
 @pytest.mark.parametrize("kind", ["sidecar-fargate", "sidecar-ec2", "sidecar-nvidia", "sidecar-neuron"])

@@ -1,12 +1,13 @@
 """
 The far side of all programs: a port for each, which takes everything and counts it.
 
-`python -m tests.peers.receiver NAME=KIND ...` prints the addresses as JSON, then, for each line on its input, the bytes so far.
+`python -m tests.peers.receiver NAME=KIND[=CERTIFICATE=KEY] ...` prints the addresses as JSON, then, for each line on its input, the bytes so far.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from tests.doubles.mlflow import MlflowDouble
 
@@ -58,7 +60,7 @@ class Receiver(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def http(name: str) -> str:
+def http(name: str, *_: str) -> str:
     """Serve what posts; return the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Receiver, name))
     server.daemon_threads = True
@@ -66,9 +68,13 @@ def http(name: str) -> str:
     return f"http://127.0.0.1:{server.server_port}"
 
 
-def mlflow(name: str) -> str:
+def mlflow(name: str, *pair: str) -> str:
     """Serve a tracking server with one run, r1; return the address."""
-    double = MlflowDouble(keeps=False)
+    context = None
+    if pair:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*pair)
+    double = MlflowDouble(context, keeps=False)
     double.add("r1")
 
     answer = double._handle
@@ -81,7 +87,7 @@ def mlflow(name: str) -> str:
     return double.url
 
 
-def grpc(name: str) -> str:
+def grpc(name: str, *pair: str) -> str:
     """Serve CreateTimeSeries; return the address."""
     import grpc
 
@@ -91,10 +97,13 @@ def grpc(name: str) -> str:
 
     server = grpc.server(ThreadPoolExecutor(2))
     calls = {"CreateTimeSeries": grpc.unary_unary_rpc_method_handler(take)}
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("google.monitoring.v3.MetricService", calls),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
+    handler = grpc.method_handlers_generic_handler("google.monitoring.v3.MetricService", calls)
+    server.add_generic_rpc_handlers((handler,))
+    if pair:
+        certificate, key = (Path(word).read_bytes() for word in pair)
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials(((key, certificate),)))
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     kept.append(server)
     return f"127.0.0.1:{port}"
@@ -102,13 +111,13 @@ def grpc(name: str) -> str:
 
 kept: list[object] = []
 """Servers that end when they are collected."""
-KINDS: dict[str, Callable[[str], str]] = {"http": http, "mlflow": mlflow, "grpc": grpc}
+KINDS: dict[str, Callable[..., str]] = {"http": http, "mlflow": mlflow, "grpc": grpc}
 
 
 def main(words: list[str]) -> None:
     """Serve until the input ends."""
-    wanted = dict(word.split("=") for word in words)
-    sys.stdout.write(json.dumps({name: KINDS[kind](name) for name, kind in wanted.items()}) + "\n")
+    wanted = (word.split("=") for word in words)
+    sys.stdout.write(json.dumps({name: KINDS[kind](name, *pair) for name, kind, *pair in wanted}) + "\n")
     sys.stdout.flush()
     for _ in sys.stdin:
         sys.stdout.write(json.dumps(taken) + "\n")

@@ -61,7 +61,7 @@ def written(batch, **config):
 
 # -- json
 
-NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats(allow_nan=False, allow_infinity=False))
+NUMBERS = st.just(0) | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=8)
 
 
@@ -115,14 +115,6 @@ def test_json_prints_a_gauge_as_documented():
         ' "dims": {"instance_id": "i-0abc"}}\n'
     )
     assert rejected == []
-
-
-def test_json_prints_increase_since_and_start_of_a_counter():
-    point = Datapoint(READ, 4096, NO_DIMENSIONS, AT, AT - 3600 * SECOND, AT - SECOND, None, 512)
-    assert written([point], format="json")[0] == (
-        '{"time": "2026-11-20T10:00:05Z", "name": "disk.read", "kind": "counter", "unit": "By", "value": 4096,'
-        ' "dims": {}, "increase": 512, "start_time": "2026-11-20T09:00:05Z", "window_start": "2026-11-20T10:00:04Z"}\n'
-    )
 
 
 SEVERAL = (-1e22, -1.0, 1e-7, 0.1 + 0.2, 3, 2**62)
@@ -220,13 +212,6 @@ def test_a_number_that_is_not_finite_is_rejected_and_never_printed(format_, numb
     assert "nan" not in text.lower()
     assert "inf" not in text.lower()
     assert "7" in text
-
-
-@pytest.mark.parametrize("format_", ["json", "table", "emf"])
-def test_a_batch_of_which_nothing_is_left_writes_nothing(format_):
-    text, rejected = written([CPU.point(AT, math.nan)], format=format_)
-    assert text == ""
-    assert len(rejected) == 1
 
 
 class Calls(io.RawIOBase):
@@ -543,16 +528,6 @@ def test_the_table_shows_incidents_as_a_count_and_says_once_which_file_a_new_one
     assert not any("recorded     1" in line for line in lines)
 
 
-def test_an_incident_alone_is_its_sentence(terminal):
-    assert written([RECORDED], format="table")[0] == f"{SAID}\n"
-    screen = terminal(60, 24)
-    sink = sink_on(screen.stream)
-    sink.write([RECORDED, CPU.point(AT, 1.0)])
-    line = screen.sent().splitlines()[1]
-    assert line.startswith("incident 20261123")
-    assert len(line) == 60
-
-
 def test_the_table_says_once_what_all_points_share(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     machine = {"instance_id": "i-0abc", "instance_type": "p5.48xlarge"}
@@ -797,17 +772,6 @@ def test_columns_of_accelerators_without_room_follow_below():
     assert max(map(len, text.splitlines())) <= 80
     assert [line.split()[0] for line in text.splitlines() if line[:1].isalnum()][1:] == ["gpu", "0", "1"] * 2
     assert text.count("figure.number.") == 8
-
-
-def test_what_does_not_fit_beside_its_family_follows_below(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    metrics = [gauge(f"cpu.figure.{n}", "%", "F.") for n in range(5)]
-    text, _ = written([metric.point(AT, 12.0) for metric in metrics], format="table")
-    assert text.splitlines()[1:-1] == [
-        "cpu        figure.0    12 %     figure.1    12 %",
-        "           figure.2    12 %     figure.3    12 %",
-        "           figure.4    12 %",
-    ]
 
 
 # -- emf

@@ -114,21 +114,10 @@ def test_the_flags_prices_come_before_the_list():
 # -- the bill ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("series", "total"),
-    [
-        (0, 0.0),
-        (160, 48.0),
-        (10_000, 3000.0),
-        (10_001, 3000.1),
-        (160_000, 18_000.0),
-        (250_000, 27_000.0),
-        (1_000_000, 64_500.0),
-        (1_000_050, 64_501.0),
-    ],
-)
-def test_metrics_are_billed_tier_by_tier(series, total):
-    assert dollars(bill(PRICES, series=series, requests=0.0)) == total
+def test_metrics_are_billed_tier_by_tier():
+    series = (0, 160, 10_000, 10_001, 160_000, 250_000, 1_000_000, 1_000_050)
+    bills = [dollars(bill(PRICES, series=n, requests=0.0)) for n in series]
+    assert bills == [0.0, 48.0, 3000.0, 3000.1, 18_000.0, 27_000.0, 64_500.0, 64_501.0]
 
 
 def test_the_lines_name_their_tiers():
@@ -161,8 +150,3 @@ def test_every_metric_is_in_one_tier_and_each_line_can_be_checked_by_hand(series
     assert last.amount == requests
     for line in (*tiers, last):
         assert line.dollars == round(line.amount / line.per * line.unit_price, 2)
-
-
-@given(st.integers(0, 2_000_000), st.integers(0, 100_000))
-def test_more_metrics_never_cost_less(series, more):
-    assert dollars(bill(PRICES, series=series)) <= dollars(bill(PRICES, series=series + more))

@@ -218,15 +218,6 @@ def test_the_words_of_any_year_are_understood(double, make_sink, wording):
     ]
 
 
-def test_where_the_answer_does_not_say_which_the_batch_is_halved(double, make_sink):
-    double.wording = "bare"
-    make_sink().write([windowed(HEAT, [1.0], gpu(3), time.time_ns() + MINUTE)])
-    sink, batch = make_sink(), [heat(n) for n in range(10)]
-    with pytest.raises(BadBatch):
-        sink.write(batch)
-    assert sink.write(batch[5:]) == []  # they were stored at first: that counts
-
-
 def test_a_counter_whose_history_was_lost_restarts_with_its_next_point_and_loses_none(double, make_sink):
     now = time.time_ns()
     make_sink().write([sent(1000.0, now - 4 * MINUTE, now - BOOT)])
@@ -365,12 +356,6 @@ def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, mak
     assert sink.write([heat(0, now + MINUTE), sent(2.0, now + MINUTE, now - BOOT)]) == []
 
 
-def test_a_replay_of_what_a_killed_agent_had_sent_counts_as_sent(double, make_sink):
-    batch = [heat(n) for n in range(5)]
-    make_sink().write(batch)
-    assert make_sink().write(batch) == []  # a new process: it knows nothing of the answer
-
-
 def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
     sink, batch = make_sink(), [heat(n) for n in range(5)]
     double.fail_points("temperature", "INTERNAL", n=2)
@@ -404,22 +389,6 @@ def test_a_quota_of_series_rejects_what_is_over_it_and_lets_the_rest_pass(double
     sink = make_sink()
     assert reasons(sink.write([heat(n) for n in range(5)])) == {"over a quota of the project": 3}
     assert sink.write([heat(0, time.time_ns() + MINUTE)]) == []
-
-
-def test_a_dead_endpoint_is_the_wires_fault_and_is_over_when_it_is(double, make_sink):
-    sink = make_sink()
-    double.stop()
-    with pytest.raises(Retryable, match="UNAVAILABLE"):
-        sink.write([heat()])
-    double.start()
-    deadline = time.monotonic() + 15
-    while True:
-        try:
-            assert sink.write([heat()]) == []
-            break
-        except Retryable:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
 
 def test_a_silent_endpoint_costs_the_timeout(double, make_sink):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.contract.advice import MONTH, Load, Terms
+from chipwatch.contract.advice import Load, Terms
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.advisor import GoogleAdvisor
 
@@ -52,16 +52,6 @@ def test_a_price_of_metrics_does_not_cover_bytes_and_the_plan_says_so(terms):
     assert bill(1e9, found) == bill(1e9)
     note = "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
     assert (next(iter(found.notes(Load()))), note in GOOGLE.notes(Load())) == (note, False)
-
-
-@pytest.mark.parametrize(
-    ("series", "window", "mebibytes", "total"),
-    [(1, 60, 0.334, 0.09), (1, 10, 2.005, 0.52), (500, 60, 167.084, 43.11), (500, 10, 1002.502, 258.65)],
-)
-def test_a_series_costs_what_its_points_count_as(series, window, mebibytes, total):
-    lines = bill(series * MONTH / window)
-    assert sum(line.amount for line in lines) == pytest.approx(mebibytes, abs=0.001)
-    assert dollars(lines) == total
 
 
 @pytest.mark.parametrize(

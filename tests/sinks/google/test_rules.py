@@ -45,52 +45,27 @@ def test_any_name_and_any_key_become_what_is_allowed(text):
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", label_key(text))
 
 
+CLUSTER = {"location": "us-central1", "cluster_name": "train"}
+JOB = CLUSTER | {"namespace_name": "ml", "pod_name": "job-x7"}
+OTHER = {"location": "global", "namespace": "chipwatch"}
+SLURM, ECS = (
+    {"slurm_job": "991", "slurm_rank": "3"},
+    {"ecs_cluster": "c", "ecs_task_family": "train", "ecs_task": "0f9d"},
+)
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "labels"),
     [
-        (NODE, "generic_node", {"location": "global", "namespace": "chipwatch", "node_id": "node-7"}),
+        (NODE, "generic_node", OTHER | {"node_id": "node-7"}),
         (GCE, "gce_instance", {"instance_id": "4520031799277581759", "zone": "us-central1-a"}),
-        (
-            EC2,
-            "aws_ec2_instance",
-            {"instance_id": "i-0abc", "region": "aws:eu-west-1", "aws_account": "123456789012"},
-        ),
-        (
-            {**GKE, **POD, "k8s_node": "gke-1"},
-            "k8s_node",
-            {"location": "us-central1", "cluster_name": "train", "node_name": "gke-1"},
-        ),
-        (
-            {**GKE, **POD},
-            "k8s_pod",
-            {"location": "us-central1", "cluster_name": "train", "namespace_name": "ml", "pod_name": "job-x7"},
-        ),
-        (
-            {**GKE, **POD, "k8s_node": "gke-1", "k8s_container": "chipwatch"},
-            "k8s_container",
-            {
-                "location": "us-central1",
-                "cluster_name": "train",
-                "namespace_name": "ml",
-                "pod_name": "job-x7",
-                "container_name": "chipwatch",
-            },
-        ),
-        (
-            {**EC2, "ecs_cluster": "c", "ecs_task_family": "train", "ecs_task": "0f9d"},
-            "generic_task",
-            {"location": "global", "namespace": "c", "job": "train", "task_id": "0f9d"},
-        ),
-        (
-            {**NODE, "slurm_job": "991", "slurm_rank": "3"},
-            "generic_task",
-            {"location": "global", "namespace": "chipwatch", "job": "991", "task_id": "3"},
-        ),
-        (
-            {**EC2, "account_id": ""},
-            "generic_node",
-            {"location": "global", "namespace": "chipwatch", "node_id": "i-0abc"},
-        ),
+        (EC2, "aws_ec2_instance", {"instance_id": "i-0abc", "region": "aws:eu-west-1", "aws_account": "123456789012"}),
+        ({**GKE, **POD, "k8s_node": "gke-1"}, "k8s_node", CLUSTER | {"node_name": "gke-1"}),
+        ({**GKE, **POD}, "k8s_pod", JOB),
+        ({**GKE, **POD, "k8s_node": "gke-1", "k8s_container": "c"}, "k8s_container", JOB | {"container_name": "c"}),
+        ({**EC2, **ECS}, "generic_task", {"location": "global", "namespace": "c", "job": "train", "task_id": "0f9d"}),
+        ({**NODE, **SLURM}, "generic_task", OTHER | {"job": "991", "task_id": "3"}),
+        ({**EC2, "account_id": ""}, "generic_node", OTHER | {"node_id": "i-0abc"}),
     ],
 )
 def test_the_resource_is_what_this_machine_is(words, kind, labels):

@@ -11,7 +11,7 @@ from tests.sinks.mlflow.conftest import LOAD
 
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 
-STATUSES = (301, 400, 401, 403, 404, 405, 409, 413, 429, 500, 503)
+STATUSES = (301, 400, 401, 404, 413, 503)
 TOKEN = {"MLFLOW_TRACKING_TOKEN": "s3cr3t-t0ken-of-ours"}
 USER = {"MLFLOW_TRACKING_USERNAME": "ada", "MLFLOW_TRACKING_PASSWORD": "hunter-two"}
 

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
-from tests.ports import free_port
 
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
@@ -115,19 +114,9 @@ def test_the_format_is_the_one_that_the_reader_prefers(accept, answer):
     assert chosen(accept) == answer
 
 
-@pytest.mark.parametrize(
-    ("header", "wanted"),
-    [
-        ("", False),
-        ("gzip", True),
-        ("deflate, GZIP;q=0.5", True),
-        ("gzip;q=0", False),
-        ("*", True),
-        ("gzip;q=0,*", False),
-    ],
-)
-def test_gzip_is_sent_only_if_it_is_allowed(header, wanted):
-    assert accepts_gzip(header) is wanted
+def test_gzip_is_sent_only_if_it_is_allowed():
+    assert all(map(accepts_gzip, ("gzip", "deflate, GZIP;q=0.5", "*")))
+    assert not any(map(accepts_gzip, ("", "gzip;q=0", "gzip;q=0,*")))
 
 
 def test_openmetrics_and_gzip_are_sent_when_asked_for(sink, monkeypatch):
@@ -193,46 +182,9 @@ def test_scrapes_while_ticks_are_written_are_whole_pages_of_one_tick(sink):
     writer = threading.Thread(target=tick)
     writer.start()
     try:
-        for _ in range(200):
+        for _ in range(50):
             values = re.findall(rb'gpu_power_watts\{gpu="\d+"\} (\S+)', get(sink)[2])
             assert len({*values}) == 1
     finally:
         stop.set()
         writer.join()
-
-
-def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_path):
-    port = free_port()
-    running = agent.start(
-        "--sink", "prometheus", "--sink", "stdout", "--collector", "memory", "--level", "detailed", "--interval", "0.2", "--format", "json", "--dim", "site=a",
-        env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},
-    )  # fmt: skip
-
-    def scraped():
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
-        try:
-            connection.request("GET", "/metrics")
-            answer = connection.getresponse()
-            return answer.read().decode() if answer.status == 200 else ""
-        except ConnectionRefusedError:
-            return ""
-        finally:
-            connection.close()
-
-    page = until(lambda: "agent_sink_sent_total" in (text := scraped()) and text)
-    assert 'target_info{site="a"} 1\n' in page
-    sent = float(re.search(r'^agent_sink_sent_total{sink="stdout"} (\S+)$', page, re.MULTILINE)[1])
-    used = float(re.search(r"^memory_used_bytes (\S+)$", page, re.MULTILINE)[1])
-
-    def printed():
-        ticks = {}
-        for point in running.points():
-            of = "sent" if point["dims"].get("sink") == "stdout" else "own"
-            ticks.setdefault(point["time"], {})[point["name"], of] = point["value"]
-        return any(
-            (tick.get(("agent.sink.sent", "sent")), tick.get(("memory.used", "own"))) == (sent, used)
-            for tick in ticks.values()
-        )
-
-    until(printed)
-    assert running.stop()[0] == 0

@@ -147,22 +147,12 @@ def test_cipher_suites_have_the_names_of_go(configured, made):
         assert sock.cipher()[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
-@pytest.mark.parametrize(
-    ("user", "status"),
-    [
-        ("prom:öpen:sesame", 200),
-        ("prom:wrong", 401),
-        ("nobody:öpen:sesame", 401),
-        (":", 401),
-        ("prom", 401),
-        (None, 401),
-    ],
-)
-def test_only_users_with_their_password_are_answered(configured, made, user, status):
+@pytest.mark.parametrize("user", ["prom:öpen:sesame", "prom:wrong", "nobody:öpen:sesame", ":", "prom", None])
+def test_only_users_with_their_password_are_answered(configured, made, user):
     sink = configured({"basic_auth_users": USERS})
     for _ in range(2):  # also once the answer is known
-        found, body, headers = get(sink, made, user=user)
-        assert found == status
+        status, body, headers = get(sink, made, user=user)
+        assert status == (200 if user == "prom:öpen:sesame" else 401)
         assert (b"cpu_utilization" in body) is (status == 200)
         assert (headers["WWW-Authenticate"] == 'Basic realm="chipwatch"') is (status == 401)
 

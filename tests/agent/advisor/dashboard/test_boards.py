@@ -15,7 +15,6 @@ from chipwatch.advisor.dashboard.charts import BOARDS, TABLES
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.naming.profiles import profile
 from chipwatch.contract.datapoint import Dimensions, Kind
-from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.prometheus.names import family_of
 
@@ -50,49 +49,6 @@ def test_a_rule_names_a_metric_and_its_own_dimensions(board, title, rule):
     assert fold != "sum" or not keys or METRICS[metric].kind is Kind.COUNTER, "CloudWatch adds up samples of a gauge"
     assert fold != "count" or not keys, "CloudWatch counts samples of a group"
     assert {*BOARDS[board].get("sections", ())} <= {*TABLES["sections"]}
-
-
-def test_grafana_draws_the_largest_groups_and_a_number_for_the_fleet(graph):
-    (line,) = graph("grafana", "fleet", "GPUs of jobs by state")["targets"]
-    assert line["expr"] == (
-        'topk(20, sum by (state) (rate(job_gpu_time_seconds_total{instance=~"$instance"}[$__rate_interval])))'
-    )
-    assert line["legendFormat"] == "{{state}}"
-    state = graph("grafana", "fleet", "GPU state of machines: 0 is lost")
-    assert state["targets"][0]["expr"] == 'bottomk(20, min by (instance) (gpu_state{instance=~"$instance"}))'
-    number = graph("grafana", "fleet", "GPU power, all")
-    assert (number["type"], number["fieldConfig"]["defaults"]["unit"]) == ("stat", "watt")
-    assert number["targets"][0]["expr"] == 'sum(gpu_power_watts{instance=~"$instance"})'
-
-
-def test_a_job_keeps_its_name_beside_the_job_of_prometheus(graph):
-    (line,) = graph("grafana", "jobs", "Cost by job")["targets"]
-    assert "sum by (exported_job, user) (increase(job_cost_total" in line["expr"]
-    assert line["legendFormat"] == "{{exported_job}} {{user}}"
-
-
-@pytest.mark.parametrize(
-    ("names", "series"), [("dcgm", "DCGM_FI_DEV_POWER_USAGE"), ("dcgm4.6", "DCGM_FI_DEV_BOARD_POWER_WATTS")]
-)
-def test_the_fleet_has_the_names_of_each_version_of_dcgm(graph, names, series):
-    (line,) = graph("grafana", "fleet", "GPU power, all", {"names": names})["targets"]
-    assert line["expr"].startswith(f"sum({series}{{")
-
-
-def test_cloudwatch_asks_for_groups_of_any_dimensions(graph):
-    power = graph("cloudwatch", "fleet", "GPU power, all")
-    space = CloudwatchSink.Config().namespace
-    assert power["view"] == "singleValue"
-    assert [line["expression"] for (line,) in power["metrics"]] == [
-        f"SUM(SEARCH('Namespace=\"{space}\" MetricName=\"gpu.power\"', 'Average', 60))"
-    ]
-    query, rate = (line for (line,) in graph("cloudwatch", "fleet", "GPUs of jobs by state")["metrics"])
-    assert query["expression"] == (
-        f'SELECT SUM("job.gpu.time") FROM "{space}" GROUP BY "state" ORDER BY SUM() DESC LIMIT 20'
-    )
-    assert (query["visible"], rate["expression"]) == (False, "q1 / 60")
-    machines = graph("cloudwatch", "fleet", "GPU utilization of machines")["metrics"][0][0]["expression"]
-    assert 'GROUP BY "instance_id" ORDER BY AVG() DESC' in machines
 
 
 @pytest.mark.parametrize(("resource", "label"), [("auto", "instance_id"), ("k8s_node", "node_name")])
@@ -150,6 +106,11 @@ def test_records_have_a_level_a_metric_and_its_operations(document):
     assert all(re.fullmatch(r"\w+:\w+:(?:sum|avg|min|max|count)(?:_rate5m)?", name) for name in rules)
 
 
+def test_only_prometheus_records(made):
+    with pytest.raises(ConfigError, match="--records: google does not record the results of queries"):
+        made("google", OPTIONS, families=MACHINES, board="fleet", records=True)
+
+
 @pytest.mark.parametrize("names", ["dcgm", "dcgm4.6"])
 @pytest.mark.parametrize("board", BOARDS)
 def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lacks_the_key(document, names, board):
@@ -164,21 +125,6 @@ def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lac
     other = {name.template for end in {"dcgm", "dcgm4.6"} - {names} for name in profile(end).names.values()}
     other -= {name.template for name in theirs.names.values()}
     assert [title for title, text in texts.items() if not other.isdisjoint(re.findall(r"\w+", text))] == []
-
-
-def test_cloudwatchs_promql_has_our_names_and_the_labels_of_what_is_sent(graph):
-    query = graph("cloudwatch-promql", "fleet", "GPUs of jobs by state, seconds/s")["data"]["queries"][0]
-    assert (query["language"], query["step"]) == ("PromQL", 60)
-    assert query["query"] == 'topk(20, sum by ("state") (rate({"job.gpu.time"}[5m])))'
-    of_users = graph("cloudwatch-promql", "jobs", "GPUs that jobs hold, seconds/s")["data"]["queries"][0]["query"]
-    assert of_users == 'topk(20, sum by ("job", "@resource.user") (rate({"job.gpu.time"}[5m])))'
-    machines = graph("cloudwatch-promql", "fleet", "GPU state of machines: 0 is lost")["data"]["queries"][0]["query"]
-    assert machines == 'bottomk(20, min by ("@resource.service.instance.id") ({"gpu.state"}))'
-    number = graph("cloudwatch-promql", "fleet", "GPU power, all, watts")
-    assert (number["view"], number["region"]) == ("number", "us-east-1")
-    assert [line["query"] for line in number["data"]["queries"]] == ['sum({"gpu.power"})']
-    line = graph("cloudwatch-promql", "gpu", "GPU XID, errors per dot")["data"]["queries"][0]
-    assert (line["query"], line["step"]) == ('topk(20, increase({"gpu.xid"}[5m]))', 300)
 
 
 @pytest.mark.parametrize("board", BOARDS)

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 from moto import mock_aws
-from tests.agent.advisor.dashboard.strict import check_cloudwatch, query, series
+from tests.agent.advisor.dashboard.strict import check_cloudwatch, query
 from tests.doubles.alarms import Stored, state_of
 from tests.doubles.cloudwatch import isolate
 
@@ -50,41 +50,6 @@ def test_the_service_takes_the_dashboard(cloudwatch, document):
     check_cloudwatch(body)
     cloudwatch.put_dashboard(DashboardName="fleet", DashboardBody=json.dumps(body))
     assert json.loads(cloudwatch.get_dashboard(DashboardName="fleet")["DashboardBody"]) == body
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "SEARCH('{\"N\"} MetricName=\"a\"', 'Average', 60)",
-        "SLICE(SORT(SEARCH('{N,gpu} MetricName=\"a\"', 'Average', 60), MAX, DESC), 0, 9)",
-        'SLICE(SORT(SEARCH(\'{"N","gpu"} MetricName="a"\', \'Mean\', 60), MAX, DESC), 0, 9)',
-        'SLICE(SORT(SEARCH(\'{"N","gpu"} MetricName="it\'s"\', \'Sum\', 60), MAX, DESC), 0, 9)',
-    ],
-)
-def test_the_check_of_searches_is_strict(wrong):
-    with pytest.raises(AssertionError):
-        series(wrong)
-
-
-def test_sections_follow_each_other_and_begin_with_a_heading(document):
-    widgets = document("cloudwatch", ALL, families=("host", "gpu", "neuron", "tpu"))["widgets"]
-    limits, *titles = [w["properties"]["markdown"] for w in widgets if w["type"] == "text"]
-    assert titles == ["## Host", "## Jobs", "## GPU", "## Neuron", "## TPU"]
-    assert "A graph shows the 500 series with the highest values, a dashboard 2,500 metrics." in limits
-
-
-def test_region_namespace_and_dimensions_may_be_a_templates_variables(document):
-    flags = {"region": "${region}", "namespace": "${namespace}"}
-    board = document("cloudwatch", flags, families=("cpu", "nvidia"), dims_as="${dims}")
-    texts = [m[0]["expression"] for w in board["widgets"] if w["type"] == "metric" for m in w["properties"]["metrics"]]
-    assert all('"${namespace}",' in text and "${dims}" in text for text in texts)
-    assert {w["properties"]["region"] for w in board["widgets"] if w["type"] == "metric"} == {"${region}"}
-    alarms = document("cloudwatch", flags, families=("nvidia",), dims_as="${dims}", prefix="${prefix}", alarms=True)
-    assert {alarm["AlarmName"].split("-")[0] for alarm in alarms} == {"${prefix}"}
-    assert '"gpu", ${dims}) GROUP BY ${dims} ORDER BY' in " ".join(expression(alarm) for alarm in alarms)
-    filled = json.dumps(board).replace("${dims}", r"\"instance_id\",\"team\"").replace("${namespace}", "Ours")
-    assert {found[0] for found in check_cloudwatch(json.loads(filled))} == {"Ours"}
-    assert all({"instance_id", "team"} <= set(found[2]) for found in check_cloudwatch(json.loads(filled)))
 
 
 # -- alarms -----------------------------------------------------------------------------------------------------------
@@ -131,17 +96,6 @@ def test_rules_name_only_metrics_that_exist():
         ("agent-silent", "host"), ("fleet-silent", "fleet"),
     ]  # fmt: skip
     assert tuple(sorted(rule.key for rule in RULES)) == KEYS
-
-
-def test_each_host_of_a_fleet_has_a_separate_state_with_any_devices(alarms):
-    found = alarms({"common_dims": ["instance_id", "instance_type"]}, ("host", "gpu"))
-    assert query(expression(found["gpu-idle"])) == (
-        "Chipwatch", "gpu.utilization", ("gpu", "instance_id", "instance_type"), "AVG",
-        ("instance_id", "instance_type"), set(),
-    )  # fmt: skip
-    assert found["gpu-idle"]["Threshold"] == 5
-    assert found["gpu-idle"]["ComparisonOperator"] == "LessThanThreshold"
-    assert found["gpu-idle"]["EvaluationPeriods"] * found["gpu-idle"]["Metrics"][0]["Period"] == 3600
 
 
 @pytest.mark.parametrize("found_after", [0, 2, 14])
@@ -373,22 +327,6 @@ def graph(document, cloud, title, **options):
     return found.get("properties") or found["xyChart"]
 
 
-def test_beside_the_hosts_there_is_the_mean_of_the_fleet_however_large_it_is(document):
-    *_, fleet = graph(document, "cloudwatch", "GPU utilization")["metrics"]
-    assert fleet == [{
-        "expression": 'SELECT AVG("gpu.utilization") FROM SCHEMA("Chipwatch", "gpu", "instance_id")',
-        "id": "q1", "period": 60, "label": "mean of the fleet",
-    }]  # fmt: skip
-    reducers = {
-        line["timeSeriesQuery"]["timeSeriesFilter"]["aggregation"].get("crossSeriesReducer"): line.get("legendTemplate")
-        for line in graph(document, "google", "GPU utilization")["dataSets"]
-    }
-    assert reducers == {
-        None: None, "REDUCE_MEAN": "fleet, mean: gpu.utilization",
-        "REDUCE_PERCENTILE_95": "fleet, 95th percentile: gpu.utilization",
-    }  # fmt: skip
-
-
 def test_graphs_of_several_metrics_and_counters_have_no_mean(document):
     for title in ("Memory", "Disk throughput"):
         assert "SELECT" not in str(graph(document, "cloudwatch", title))
@@ -412,5 +350,5 @@ def test_the_note_says_up_to_how_many_hosts_everything_is_shown(document):
         r"has ([\d,]+) here, so all are shown of up to (\d+) hosts", first["properties"]["markdown"]
     ).groups()
     assert int(hosts) == 2500 // int(each)
-    first, *_ = document("cloudwatch", {**flags, "level": "all"}, families=("gpu",), devices=400)["widgets"]
+    first, *_ = document("cloudwatch", {**flags, "level": "all"}, families=("gpu",), devices=100)["widgets"]
     assert "so some of a single host are left out" in first["properties"]["markdown"]

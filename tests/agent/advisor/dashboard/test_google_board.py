@@ -128,14 +128,6 @@ def test_machines_that_should_send_are_counted_and_no_data_are_none(policies):
         policies(groups=("train",))
 
 
-def test_what_is_harmless_does_not_alarm(policies):
-    assert condition(policies()["gpu-throttled"])["filter"].endswith(
-        'metric.labels.reason != "low_utilization" AND metric.labels.reason != "power"'
-        ' AND metric.labels.reason != "sync_boost"'
-    )
-    assert condition(policies()["gpu-throttled"])["thresholdValue"] == 0.2
-
-
 def test_every_resource_that_sends_has_a_condition(policies, tmp_path, document):
     found = policies(families=("tpu",), resources=("gce_instance", "k8s_node"))["tpu-idle"]
     assert found["combiner"] == "OR"

@@ -235,24 +235,6 @@ def test_a_limit_that_leaves_no_room_for_events_is_reported():
     assert "allows 500 series, and a host has 700: the others are counted, not sent." in " ".join(text.split())
 
 
-def test_the_levels_beside_each_other():
-    sink = cloudwatch(sinks={"cloudwatch": {"exclude": ["agent.*"]}}, level="detailed")
-    assert [(c.flags, c.series, c.now) for c in sink.choices[:3]] == [
-        ("--level basic", 3, False), ("--level detailed", 5, True), ("--level all", 10, False),
-    ]  # fmt: skip
-    assert choice(sink, "--level all").dollars == 3.00 + 0.44
-    assert choice(sink, "--level detailed").bill == sink.now.bill
-
-
-def test_the_windows_beside_each_other():
-    sink = cloudwatch(collectors={"fake": {"basic": 100}}, window=30.0)
-    found = {c.flags: (c.requests, c.now) for c in sink.choices if c.flags.startswith("--window")}
-    assert {flags: requests for flags, (requests, _) in found.items()} == {
-        "--window 10": 262_800.0, "--window 30": 87_600.0, "--window 60": 43_800.0, "--window 300": 8_760.0,
-    }  # fmt: skip
-    assert [flags for flags, (_, now) in found.items() if now] == ["--window 30"]
-
-
 def test_high_resolution_costs_requests_and_no_more_for_a_metric():
     sink = cloudwatch(collectors={"fake": {"basic": 100}})
     high = choice(sink, "--high-resolution-metrics")
@@ -394,9 +376,8 @@ def test_a_wrong_option_is_refused_before_anything_is_read():
 def texts():
     pytest.importorskip("botocore")
     hosts = 1_000_000
-    yield whole(
-        sink=["cloudwatch", "stdout", "theirs"], format="emf", common_dims=["instance_id", "run_id"], hosts=hosts
-    )
+    three = ["cloudwatch", "stdout", "theirs"]
+    yield whole(sink=three, format="emf", common_dims=["instance_id", "run_id"], hosts=hosts)
     yield whole(sink=["cloudwatch"], region="us-west-1", common_dims=["instance_type"], level="all")
     yield whole(sink=["cloudwatch"], region="me-central-1", hosts=5, terms=Terms(0.123456, 0.00005, free_tier=True))
     yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, hosts=hosts, collector=["fake", "absent"])
@@ -408,25 +389,16 @@ def texts():
     yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, hosts=3)
 
 
-def test_no_line_is_longer_than_a_hundred_columns():
-    for plan in texts():
-        assert [line for line in plan_text.as_text(plan).splitlines() if len(line) > 100] == []
-
-
-def test_text_and_json_have_the_same_numbers():
+def test_text_and_json_have_the_same_numbers_each_bill_is_the_sum_of_its_lines_and_no_line_is_long():
     for plan in texts():
         text, data = plan_text.as_text(plan), json.loads(plan_text.as_json(plan))
+        assert [line for line in text.splitlines() if len(line) > 100] == []
         for sink in data["sinks"]:
             for row in [sink["now"], *sink["choices"]]:
                 for number in (row["series"], row["dollars"]):
                     assert number is None or f"{number:,}" in text
-        assert data["hosts"] == plan.hosts
-        assert data["month_seconds"] == 2_628_000
-
-
-def test_the_total_of_each_bill_is_the_sum_of_its_lines():
-    for sink in (sink for plan in texts() for sink in plan.sinks):
-        for of in (sink.now, *sink.choices):
+        assert (data["hosts"], data["month_seconds"]) == (plan.hosts, 2_628_000)
+        for of in (of for sink in plan.sinks for of in (sink.now, *sink.choices)):
             assert of.dollars in (None, pytest.approx(sum(line.dollars or 0 for line in of.bill), abs=1e-6))
 
 
