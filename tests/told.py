@@ -1,12 +1,25 @@
-"""Facts of a collector, by kind."""
+"""What a collector tells in one reading: points and problems, and facts by kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.facts import Device, DeviceActivity, DeviceProcess, MachineIdentity, Unlisted
+
+
+def reading(collector: Collector, at: int = 7) -> tuple[list[Datapoint], Sequence[str]]:
+    """Return the points of one reading, and its problems."""
+    points = []
+    try:
+        for point in collector.collect(at):
+            points.append(point)  # noqa: PERF402  # what came before the exception stays
+    except PartlyCollected as partly:
+        return points, [*partly.problems]
+    return points, []
 
 
 def facts(collector: Collector, kind: type) -> list[Any]:

@@ -148,9 +148,6 @@ print(found, threads)
     assert (done.stdout, done.stderr) == ("[] 1\n", "")
 
 
-# -- collectors -------------------------------------------------------------------------------------------------------
-
-
 @every_collector
 @pytest.mark.parametrize("level", [Level.ALL, Level.BASIC], ids=["all", "basic"])
 def test_a_collector_keeps_the_contract_on_this_machine(name, level):
@@ -228,9 +225,6 @@ def test_a_level_that_is_not_wanted_is_marked_so(name):
     assert {metric.level for metric in loaded(plugins.COLLECTORS, name).metrics} <= set(Level)
 
 
-# -- sinks --------------------------------------------------------------------------------------------------------------
-
-
 @every_sink
 def test_a_sinks_limits_are_sane(name):
     limits = loaded(plugins.SINKS, name).limits
@@ -252,9 +246,6 @@ def test_a_sink_keeps_the_contract_or_says_why_it_cannot_be_opened(name, capfd):
     except (Refused, Retryable) as reason:
         assert name != "stdout"
         say_so(reason)
-
-
-# -- what is loaded when ------------------------------------------------------------------------------------------------
 
 
 @every_collector

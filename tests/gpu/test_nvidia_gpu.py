@@ -4,8 +4,6 @@ The collector on a real GPU, beside nvidia-smi.
 The collector runs in a separate process: another test of this process may have loaded the fake driver.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

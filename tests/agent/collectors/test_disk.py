@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.told import reading
 
 from chipwatch.collectors.disk import (
     AVAILABLE,
@@ -26,7 +27,7 @@ from chipwatch.collectors.disk import (
     whole_disks,
 )
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
@@ -80,13 +81,9 @@ def sums(collector: DiskCollector) -> tuple[float, float] | None:
 
 def partly(collector: DiskCollector):
     """Return the points and the problems of a reading that fails partly."""
-    points = []
-    with pytest.raises(PartlyCollected) as caught:
-        points.extend(collector.collect(at=7))
-    return points, caught.value.problems
-
-
-# --- space
+    points, problems = reading(collector)
+    assert problems
+    return points, problems
 
 
 def test_utilization_is_the_share_of_the_space_for_users(host, opened):
@@ -179,9 +176,6 @@ def test_a_missing_path_is_named(host, opened):
     points, problems = partly(opened(host, statvfs, paths=("/gone", "/")))
     assert problems == ["statvfs of /gone: No such file or directory"]
     assert [p.dims["path"] for p in points if p.metric is USED] == ["/"]
-
-
-# --- disks
 
 
 def test_only_whole_physical_disks_are_summed(host, opened):
@@ -280,9 +274,6 @@ def test_without_disk_and_path_the_message_says_where_it_looked(tmp_path):
         collector.open(Given())
     collector.close()
     collector.close()
-
-
-# --- this machine
 
 
 @LINUX

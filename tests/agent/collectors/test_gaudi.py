@@ -1,14 +1,14 @@
-from __future__ import annotations
-
 import json
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.doubles.program import Clock
+from tests.told import reading
 
 from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host import records
@@ -59,13 +59,6 @@ def by_device(points):
     return {index: sorted(values) for index, values in found.items()}
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 class Bench:
     def __init__(self, folder):
         self.path, self.sys, self.clock, self.collector = folder / "hl-smi", folder / "sys", Clock(), None
@@ -88,12 +81,8 @@ class Bench:
         self.open(f"cat <<'END'\n{said}\nEND\n{then}")
 
     def tick(self):
-        points = []
-        try:
-            points.extend(self.collector.collect(AT))
-        except PartlyCollected as partly:
-            return by_device(points), list(partly.problems)
-        return by_device(points), []
+        points, problems = reading(self.collector, AT)
+        return by_device(points), problems
 
     def take(self, *lines):
         """Return the values that the collector reads from lines, and the problems."""

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -8,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.told import reading
 
 from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, values
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
@@ -69,13 +68,10 @@ class Bench:
         return self
 
     def tick(self):
-        found, problems = {}, []
-        try:
-            for point in self.collector.collect(AT):
-                assert point.at == AT
-                found.setdefault(point.dims["ipu"], []).append((point.metric.name, point.value))
-        except PartlyCollected as partly:
-            problems = list(partly.problems)
+        (points, problems), found = reading(self.collector, AT), {}
+        for point in points:
+            assert point.at == AT
+            found.setdefault(point.dims["ipu"], []).append((point.metric.name, point.value))
         return found, problems
 
 
@@ -91,9 +87,6 @@ def bench(tmp_path, monkeypatch):
 def read(device):
     problems = []
     return [(metric.name, value) for metric, value in values(device, problems)], problems
-
-
-# -- attributes -------------------------------------------------------------------------------------------------
 
 
 def test_attributes_of_a_c600_are_read():
@@ -142,9 +135,6 @@ def test_a_truncated_attribute_gives_no_false_value():
         for end in range(len(text)):
             for metric, value in read({name: text[:end]})[0]:
                 assert whole[metric] == value
-
-
-# -- the library ------------------------------------------------------------------------------------------------
 
 
 def test_all_devices_are_read_by_the_library(bench):
@@ -199,9 +189,6 @@ def test_an_error_of_the_library_is_reported(bench):
 def test_the_contract_is_kept(bench):
     bench.library([*DEVICES, C600 | {"id": "3"}])
     assert len(check_collector(IpuCollector(IpuCollector.Config()))) == 3 * 24
-
-
-# -- without the library ----------------------------------------------------------------------------------------
 
 
 def test_a_missing_library_is_named_with_what_to_do(bench):

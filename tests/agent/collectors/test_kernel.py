@@ -1,7 +1,5 @@
 """Trouble that the kernel logs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -222,8 +220,6 @@ def test_a_restricted_log_names_the_capability():
     assert "Permission denied: with kernel.dmesg_restrict = 1 a reader needs CAP_SYSLOG" in done.stdout
 
 
-# -- the compiled stand-in: overwritten records and restarts --------------------------------------------------------
-
 CHILD = """
 import json, sys, time
 from pathlib import Path
@@ -349,9 +345,6 @@ def test_only_its_owner_can_read_the_state_in_a_folder_of_the_same_user(reader):
     one.end()
     assert (reader.state / "kernel.json").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in reader.state.iterdir()] == ["kernel.json"]
-
-
-# -- this machine, and the contract ---------------------------------------------------------------------------------
 
 
 def test_this_kernels_log_is_read_where_it_may_be():

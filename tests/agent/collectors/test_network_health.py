@@ -1,7 +1,5 @@
 """Counters of TCP and of the cloud's network cards; the traffic is in test_network.py."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import sys

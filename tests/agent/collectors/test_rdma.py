@@ -1,13 +1,12 @@
-from __future__ import annotations
-
 import shutil
 
 import pytest
 from tests.doubles import sysfs
+from tests.told import reading
 
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
@@ -40,13 +39,10 @@ def folder(tmp_path):
 
 def read(collector, at=7):
     """Return the values of one reading by name and the dimensions but the device's and the port's; and the problems."""
-    values, problems = {}, []
-    try:
-        for point in collector.collect(at):
-            more = [word for key, word in sorted(point.dims.items()) if key not in {"device", "port"}]
-            values[" ".join([point.metric.name, *more])] = point.value
-    except PartlyCollected as error:
-        problems = error.problems
+    (points, problems), values = reading(collector, at), {}
+    for point in points:
+        more = [word for key, word in sorted(point.dims.items()) if key not in {"device", "port"}]
+        values[" ".join([point.metric.name, *more])] = point.value
     return values, problems
 
 

@@ -1,18 +1,17 @@
 """Real files, written as cron scripts and NCCL Inspector write them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import time
 
 import pytest
+from tests.told import reading
 
 from chipwatch.collectors.textfile import TextfileCollector
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Kind
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
@@ -55,11 +54,7 @@ def collector(tmp_path):
 
 def read(collector, at=AT):
     """Return name and dimensions -> value, and the problems."""
-    points, problems = [], []
-    try:
-        points.extend(collector.collect(at))
-    except PartlyCollected as partly:
-        problems = list(partly.problems)
+    points, problems = reading(collector, at)
     assert {point.at for point in points} <= {at}
     return {(point.metric.name, *point.dims.values()): point.value for point in points}, problems
 

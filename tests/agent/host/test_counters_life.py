@@ -1,7 +1,5 @@
 """Counters of a driver, whose beginning nobody tells."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.host.counters import Life

@@ -1,7 +1,5 @@
 """A metric has the same meaning for the chips of every maker."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from chipwatch.advisor.catalogue import catalogue as declared

@@ -1,14 +1,12 @@
 """Tools that answer and end."""
 
-from __future__ import annotations
-
 import fcntl
 import sys
 import termios
 import time
-from pathlib import Path
 
 import pytest
+from tests.doubles.program import gone
 from tests.load import seconds_since
 
 from chipwatch.host import supervised_process as limits
@@ -41,13 +39,6 @@ def tool(tmp_path):
     yield made
     if made.oneshot:
         made.oneshot.close()
-
-
-def gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_the_output_is_complete_and_returned_once(tool, until):

@@ -1,7 +1,5 @@
 """Rows: which file, which number in it, which metric."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

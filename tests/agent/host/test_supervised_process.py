@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.program import gone
 
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host import supervised_process as module
@@ -51,13 +50,6 @@ def gather(child, until, number, now=0.0):
 
     until(enough)
     return lines
-
-
-def gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_lines_are_returned_as_printed_without_blank_ones(tool, until):

@@ -1,14 +1,12 @@
 """A machine with AMD cards, made of files."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
 import pytest
+from tests.told import reading
 
 from chipwatch.collectors.amd import AmdCollector
-from chipwatch.contract.errors import PartlyCollected
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 SECOND = 1_000_000_000
@@ -94,12 +92,7 @@ def read():
     """Return the values of a tick by name and card, and the problems."""
 
     def tick(collector, at=7):
-        values, problems = {}, []
-        try:
-            for point in collector.collect(at):
-                values[point.metric.name, point.dims["gpu"]] = point.value
-        except PartlyCollected as partly:
-            problems = list(partly.problems)
-        return values, problems
+        points, problems = reading(collector, at)
+        return {(point.metric.name, point.dims["gpu"]): point.value for point in points}, problems
 
     return tick

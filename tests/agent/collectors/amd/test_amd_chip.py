@@ -5,8 +5,6 @@ The structs follow kgd_pp_interface.h, laid out by ctypes, not by the reader's o
 are of a virtual MI300X that computed at 705 W (tests/fixtures/SOURCES.amd.txt): its tables have 1150 bytes.
 """
 
-from __future__ import annotations
-
 import ctypes as c
 import os
 import struct

@@ -1,7 +1,5 @@
 """AMD's tools, which are real programs here, fill what sysfs lacks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import time

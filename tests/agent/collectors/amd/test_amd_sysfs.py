@@ -1,7 +1,5 @@
 """Cards in sysfs, and their use by a watched tree."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import struct

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import struct
 import subprocess
@@ -8,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
+from tests.doubles.program import Clock
 
 from chipwatch.collectors.apple.foundation import Libraries, bind
 from chipwatch.collectors.apple.hardware import AppleHardware
@@ -32,13 +31,6 @@ def mac(library):
     made = Mac(library)
     yield made
     assert made.trouble() == []
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Watch:
@@ -75,9 +67,6 @@ def watch(mac):
 def opened(watch):
     watch.open()
     return watch
-
-
-# -- what is read -----------------------------------------------------------------------------------------------
 
 
 def test_all_of_the_gpu_is_read_over_the_time_between_two_readings(opened):
@@ -150,9 +139,6 @@ def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
     watch.open()
     assert watch.read()[0]["gpu.temperature"] == 30.0
     assert mac.calls < 150
-
-
-# -- absent sources ---------------------------------------------------------------------------------------------
 
 
 def test_a_virtual_machine_has_no_gpu(mac, watch):
@@ -249,9 +235,6 @@ def test_another_system_has_none_of_the_libraries():
         AppleHardware(Libraries(), Clock())
 
 
-# -- ownership, and calls that fail -----------------------------------------------------------------------------
-
-
 def test_a_thousand_readings_leak_nothing(opened, mac):
     opened.read(1.0, watts=1.0, P1=0.5)
     before = mac.alive
@@ -340,9 +323,6 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
         "CFStringCreateWithCString: !allocator",
         "CFStringCreateWithCString: encoding == 0x08000100",
     ]
-
-
-# -- sums -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", range(1, 8))

@@ -1,15 +1,15 @@
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from tests.doubles.program import Clock, gone
+from tests.told import reading
 
 from chipwatch.collectors import apple
 from chipwatch.collectors.apple import GPU, AppleCollector
 from chipwatch.collectors.apple.source import parse
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host import records
@@ -30,13 +30,6 @@ def line(record):
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the pids are looked up in /proc")
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 class Bench:
     def __init__(self, folder):
         self.path, self.clock, self.collector = folder / "macmon", Clock(), None
@@ -48,12 +41,7 @@ class Bench:
         self.collector.open(Given())
 
     def tick(self):
-        points = []
-        try:
-            points.extend(self.collector.collect(AT))
-        except PartlyCollected as partly:
-            return points, list(partly.problems)
-        return points, []
+        return reading(self.collector, AT)
 
 
 @pytest.fixture
@@ -200,15 +188,5 @@ def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
         AppleCollector(AppleCollector.Config()).open(Given())
 
 
-# -- from the command line ---------------------------------------------------------------------------------------
-
-
 def pids(folder):
     return [int(pid) for pid in (folder / "pids").read_text().split()]
-
-
-def gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True

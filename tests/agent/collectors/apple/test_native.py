@@ -1,7 +1,5 @@
 """The reader of the hardware as a child process of the agent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.apple.mac import CannotBuild, build
+from tests.doubles.program import Clock
+from tests.told import reading
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.source import READER
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
@@ -34,13 +34,6 @@ hardware.main(*mac.libraries)
 PRINTS = 'echo \'{"source": "a fake", "values": {"gpu.power": 7.5}, "problems": []}\''
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 class Bench:
     """A collector whose reader is a program of the test."""
 
@@ -57,13 +50,8 @@ class Bench:
 
     def tick(self):
         """Return the values by name, and the problems."""
-        found = {}
-        try:
-            for point in self.collector.collect(AT):
-                found[point.metric.name] = point.value
-        except PartlyCollected as partly:
-            return found, list(partly.problems)
-        return found, []
+        points, problems = reading(self.collector, AT)
+        return {point.metric.name: point.value for point in points}, problems
 
 
 @pytest.fixture

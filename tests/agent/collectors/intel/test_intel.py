@@ -1,7 +1,5 @@
 """Intel cards in sysfs, their use by a watched tree, and xpu-smi."""
 
-from __future__ import annotations
-
 import errno
 import time
 from pathlib import Path
@@ -9,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.told import devices, processes
+from tests.told import devices, processes, reading
 
 from chipwatch.collectors.intel import IntelCollector
 from chipwatch.collectors.intel.card import IntelCard
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import Device
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
@@ -88,13 +86,8 @@ def machine(tmp_path):
 
 
 def read(collector, at=7):
-    values, problems = {}, []
-    try:
-        for point in collector.collect(at):
-            values[point.metric.name, point.dims["gpu"]] = point.value
-    except PartlyCollected as partly:
-        problems = list(partly.problems)
-    return values, problems
+    points, problems = reading(collector, at)
+    return {(point.metric.name, point.dims["gpu"]): point.value for point in points}, problems
 
 
 def test_the_pci_address_is_a_dimension_if_configured(machine):

@@ -1,7 +1,5 @@
 """Waits of real processes."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

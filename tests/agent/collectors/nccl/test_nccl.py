@@ -1,7 +1,5 @@
 """The collector `nccl` and fake RAS services of each version, real sockets on loopback."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket

@@ -1,7 +1,5 @@
 """Real and modelled records, mutated: nothing crashes, what comes out is in order, and the next record counts."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -10,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.told import identity
+from tests.doubles.program import Clock, gone
+from tests.told import identity, reading
 
 from chipwatch.collectors import neuron
 from chipwatch.collectors.neuron import NeuronCollector, monitor
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 
@@ -23,16 +22,6 @@ FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
 AT = 1_800_000_000_000_000_000
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="neuron-monitor is there for Linux only")
-
-
-class Clock:
-    """A monotonic clock (s) that the test moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Bench:
@@ -61,13 +50,7 @@ class Bench:
     def tick(self):
         """Return what one tick yields, and what was wrong."""
         self.ticks += 1
-        points = []
-        try:
-            for point in self.collector.collect(AT + self.ticks * 10**9):
-                points.append(point)  # noqa: PERF402  # what came before the exception stays
-        except PartlyCollected as partly:
-            return points, list(partly.problems)
-        return points, []
+        return reading(self.collector, AT + self.ticks * 10**9)
 
     def names(self):
         return {p.metric.name for p in self.tick()[0]}
@@ -82,17 +65,6 @@ def bench(tmp_path):
     yield made
     if made.collector:
         made.collector.close()
-
-
-def gone(pid):
-    """Tell whether a process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-# -- finding and starting ---------------------------------------------------------------------------------------
 
 
 def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch):
@@ -159,9 +131,6 @@ def test_gomemlimit_of_the_environment_wins(bench, until, monkeypatch):
     assert until(bench.starts)[0]["memory"] == "1GiB"
 
 
-# -- reading ----------------------------------------------------------------------------------------------------
-
-
 def test_the_collector_keeps_the_contract(bench, until):
     bench.open()
     collector = bench.collector
@@ -196,9 +165,6 @@ def test_records_become_datapoints_tick_after_tick(bench, until):
 def test_level_basic_does_not_read_sysfs(bench):
     bench.open(level=Level.BASIC)
     assert bench.collector._devices is None
-
-
-# -- trouble ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,9 +231,6 @@ def test_a_full_disk_is_reported_and_the_start_is_tried_again(bench, until, monk
     monkeypatch.setattr(monitor.tempfile, "mkstemp", mkstemp)
     bench.clock.now += 3
     assert bench.tick()[1] == ["neuron-monitor cannot be started: No space left on device; it is started again later"]
-
-
-# -- the end ----------------------------------------------------------------------------------------------------
 
 
 def test_close_ends_the_monitor_and_deletes_its_configuration(bench, until, monkeypatch):

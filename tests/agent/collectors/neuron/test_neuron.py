@@ -1,7 +1,5 @@
 """The collector on its standard input; with its monitor: test_monitor.py."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -72,9 +72,6 @@ def feed():
     return Feed()
 
 
-# -- the catalogue ----------------------------------------------------------------------------------------------
-
-
 def rows():
     text = (FIXTURES / "catalogue.md").read_text()
     table = re.search(r"^## AWS Neuron.*?\n(.*?)^With the dimension", text, re.MULTILINE | re.DOTALL)[1]
@@ -111,9 +108,6 @@ def test_no_metric_is_above_the_level(level):
     feed = Feed(level=level)
     feed.tick(lines("trn2_v3d")[0])
     assert max(p.metric.level for p in feed.points) == level
-
-
-# -- captured and modelled records ------------------------------------------------------------------------------
 
 
 OUTCOMES = (
@@ -262,9 +256,6 @@ def test_a_later_record_adds_to_the_identity(feed):
     }
 
 
-# -- counters ---------------------------------------------------------------------------------------------------
-
-
 def test_counts_are_added_up_over_all_records_of_a_tick(feed):
     # What a replay of 60,000 executions printed on a trn1.2xlarge.
     periods = [6657, 15409, 15273, 15199, 7465, 0]
@@ -305,9 +296,6 @@ def test_names_of_counts_are_bounded(feed):
     assert feed.problems() == ["summary by error: too many names, or an invalid name"]
     feed.tick(*[f"line {chr(65 + n % 26)}{chr(65 + n // 26)}".encode() for n in range(500)])
     assert len(feed.problems()) <= 32, "so are the problems of a tick"
-
-
-# -- ECC --------------------------------------------------------------------------------------------------------
 
 
 def ecc(count, **more):
@@ -352,9 +340,6 @@ def test_invalid_devices_have_no_ecc(devices, feed):
     made["system_data"]["neuron_hw_counters"]["neuron_devices"] = devices
     assert "neuron.ecc.events" not in feed.tick(made)
     assert len(feed.problems()) == (devices is not None)
-
-
-# -- what is news -----------------------------------------------------------------------------------------------
 
 
 def test_gauges_and_counters_end_three_periods_after_the_last_record():
@@ -440,9 +425,6 @@ def test_utilization_left_out_as_runtimes_start_is_not_reported(feed):
         feed.tick(new_runtime(pid, 0.008))
         feed.tick(new_runtime(pid, 1.0))
         assert feed.problems() == []
-
-
-# -- tags and pods ----------------------------------------------------------------------------------------------
 
 
 def tagged(*tags, **options):
@@ -536,9 +518,6 @@ def test_pods_missing_from_the_records_expire(feed):
     made["neuron_k8s_info"]["error"] = "no kubelet"
     feed.tick(made, pods(**{"1": None, "x": "y"}))
     assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: not an object"]
-
-
-# -- bad input --------------------------------------------------------------------------------------------------
 
 
 GOOD = only()

@@ -1,13 +1,11 @@
 """A machine with a fake driver, and a collector on it whose clock the test moves."""
 
-from __future__ import annotations
-
 import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
+from tests.told import reading
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.plugin import Given
 
 START = 1_800_000_000_000_000_000
@@ -75,12 +73,7 @@ class Watch:
             self.driver.tell_changes()
         self.now += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
-        self.points, self.problems = [], []
-        try:
-            for point in self.collector.collect(self.at):
-                self.points.append(point)
-        except PartlyCollected as partly:
-            self.problems = list(partly.problems)
+        self.points, self.problems = reading(self.collector, self.at)
         read = {key(point): point.value for point in self.points}
         self.faults = {name: value for name, value in read.items() if name.startswith(HEALTH)}
         self.seldom = {name: value for name, value in read.items() if name.startswith(SELDOM)}

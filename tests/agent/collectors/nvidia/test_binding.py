@@ -1,7 +1,5 @@
 """Each function that reads a number, beside the one of nvidia-ml-py: the same values, and the same errors."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pynvml

@@ -1,7 +1,5 @@
 """Xid errors."""
 
-from __future__ import annotations
-
 import pytest
 from tests.agent.collectors.nvidia.conftest import START
 

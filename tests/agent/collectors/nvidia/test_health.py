@@ -1,7 +1,5 @@
 """Faults that a driver reports of a GPU, and the verdict on them, compared with the codes of DCGM 4.6."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

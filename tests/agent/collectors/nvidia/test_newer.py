@@ -1,7 +1,5 @@
 """Values that only newer drivers or chips have: cycles, context switches, links to the CPU, modules, NVLink 5 and 6."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers without a reading: patterns for "not available", errors that pass, clocks and drivers that change."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.contract.datapoint import Level

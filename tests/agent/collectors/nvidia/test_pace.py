@@ -1,7 +1,5 @@
 """When NVML is queried: slow readings every ten seconds, unsupported ones hourly, forbidden ones every minute."""
 
-from __future__ import annotations
-
 import sys
 
 import pynvml
@@ -101,9 +99,6 @@ def test_a_forbidden_query_is_retried_after_a_minute(fake, watch):
         assert "gpu.sm.active{gpu=0}" not in gpu.read(10)
         assert gpu.problems == []
     assert gpu.read(20)["gpu.sm.active{gpu=0}"] == 98.25
-
-
-# -- GPM --------------------------------------------------------------------------------------------------------
 
 
 def test_gpm_compares_the_samples_of_two_ticks(fake, watch):

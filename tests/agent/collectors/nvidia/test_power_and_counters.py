@@ -1,7 +1,5 @@
 """Counters of the driver: energy, from which power is computed, errors, bytes, time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

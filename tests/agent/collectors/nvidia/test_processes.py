@@ -1,7 +1,5 @@
 """Use of the GPUs by the watched process tree."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -178,9 +176,6 @@ def test_each_mig_instance_has_its_own_process_metrics(driver, watch, process):
     fake.calls("nvmlDeviceGetProcessUtilization")
     shares(watched)
     assert fake.calls("nvmlDeviceGetProcessUtilization") == 0  # not supported there
-
-
-# -- containers -------------------------------------------------------------------------------------------------
 
 
 def test_pids_of_the_agents_namespace_are_matched_by_nspid(fake, watch, process, contained):

@@ -1,7 +1,5 @@
 """The collector in the program, with the driver's library found as a real one would be."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Readings of a GPU that works, value by value."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -205,9 +203,6 @@ def test_the_declared_metrics_are_in_the_catalogue():
             wanted = "basic" if whole == "gpu.ecc.uncorrected" else re.split("[;,]", level)[0]
             assert metric.level is Level[wanted.upper()], whole
     assert {*declared} == SINCE
-
-
-# -- memory, temperature, fields: what the driver has otherwise ----------------------------------------------------
 
 
 def test_memory_falls_back_to_the_first_version_of_the_query(fake, watch):

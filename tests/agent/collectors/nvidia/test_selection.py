@@ -1,7 +1,5 @@
 """Which GPUs are read."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector

@@ -1,7 +1,5 @@
 """Absent, lost and broken devices: a failure loses only its own values."""
 
-from __future__ import annotations
-
 import pytest
 from tests.doubles.nvml.driver import together
 
@@ -70,9 +68,6 @@ def test_many_failures_are_one_message_for_each_group(fake, watch):
         f"GPU 0: {group}: Unknown Error (NVML 999)"
         for group in ("clock", "ecc", "energy", "nvlink", "pcie", "recovery", "rows", "temperature", "throttled")
     ]
-
-
-# -- lost, and found again --------------------------------------------------------------------------------------
 
 
 def test_a_lost_gpu_has_state_0_and_the_others_are_read(driver, watch):
@@ -479,9 +474,6 @@ def test_a_driver_that_is_loaded_again_is_opened_again_within_ten_seconds(driver
     assert read["gpu.state{gpu=0}"] == 1
 
 
-# -- absent -----------------------------------------------------------------------------------------------------
-
-
 def test_a_machine_without_the_driver_is_unavailable(tmp_path, monkeypatch):
     (tmp_path / "proc").mkdir()
     collector = NvidiaCollector(NvidiaCollector.Config(proc=tmp_path / "proc", root=tmp_path))
@@ -529,9 +521,6 @@ def test_check_reports_gpus_of_proc_that_nvml_does_not_list(driver, watch, proc)
     assert watch().collector.describe() == (
         f"2 x NVIDIA H100 80GB HBM3, driver 590.48.01, {proc}/driver/nvidia/gpus lists 3, NVML 2"
     )
-
-
-# -- MIG, divided otherwise -----------------------------------------------------------------------------------------
 
 
 def parts(watched):

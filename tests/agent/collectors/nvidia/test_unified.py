@@ -1,7 +1,5 @@
 """GPUs that share the machine's memory: DGX Spark, Jetson with and without NVML, Grace."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector

@@ -1,7 +1,5 @@
 """Values of a GPU that change seldom: links, fabric, lifetime errors, spare rows, margins, reasons of low clocks."""
 
-from __future__ import annotations
-
 import ctypes
 from sys import byteorder
 

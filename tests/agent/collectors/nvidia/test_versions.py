@@ -1,7 +1,5 @@
 """The numbers, structs and functions that the collector uses, in each version of NVIDIA's binding and header."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import re

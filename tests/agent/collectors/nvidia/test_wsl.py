@@ -1,7 +1,5 @@
 """Windows' subsystem for Linux: a driver without its files in /proc and /dev, behind /dev/dxg."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector

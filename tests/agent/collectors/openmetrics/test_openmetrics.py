@@ -1,7 +1,5 @@
 """The collector and its scrapes, against real servers on loopback."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 import time
@@ -10,12 +8,13 @@ from pathlib import Path
 import pytest
 from tests.doubles.exporter import OPENMETRICS, Exporter
 from tests.load import seconds_since
+from tests.told import reading as tick
 
 from chipwatch.collectors.openmetrics import OpenmetricsCollector
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Kind
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 
 LONG = 60.0
@@ -43,15 +42,6 @@ def opened():
     yield make
     for collector in collectors:
         collector.close()
-
-
-def tick(collector, at=7):
-    points, problems = [], []
-    try:
-        points.extend(collector.collect(at))  # keeps what came before an exception
-    except PartlyCollected as partly:
-        problems = list(partly.problems)
-    return points, problems
 
 
 def until(collector, *, points=False, problems=False):

@@ -1,7 +1,5 @@
 """The parser: its rules, malformed input, and a comparison with prometheus_client's parser."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -334,9 +332,6 @@ def test_any_text_can_be_read(text, openmetrics):
     points, problems = reader().read(answer(text, openmetrics=openmetrics), NOW)
     assert all(math.isfinite(p.value) and tuple(p.dims) == p.metric.dims for p in points)
     assert len(problems) <= 4
-
-
-# -- the reference parser ------------------------------------------------------------------------------------------------
 
 
 def reference(text, *, openmetrics):

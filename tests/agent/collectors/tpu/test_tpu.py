@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import re
@@ -15,8 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.program import gone
 from tests.ports import free_port
-from tests.told import devices, processes
+from tests.told import devices, processes, reading
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
@@ -24,7 +23,7 @@ from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED
 from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
 from chipwatch.collectors.tpu.sdk import LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import Device
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
@@ -35,9 +34,6 @@ USAGE = "tpu.runtime.hbm.memory.usage.bytes"
 TOTAL = "tpu.runtime.hbm.memory.total.bytes"
 DUTY = "tpu.runtime.tensorcore.dutycycle.percent"
 CAPTURE = (Path(__file__).parents[3] / "fixtures/tpu/tpu_info.txt").read_text()
-
-
-# -- messages, encoded independently of the reader: tag and content -----------------------------------------
 
 
 def varint(value):
@@ -124,9 +120,6 @@ def test_encoded_values_are_decoded(values):
     assert repr(decode(response(values.items()))) == repr(values)
 
 
-# -- the bus ----------------------------------------------------------------------------------------------------
-
-
 def plug(sys_folder, address, vendor, device, subsystem=None):
     folder = sys_folder / "bus/pci/devices" / address
     folder.mkdir(parents=True)
@@ -157,9 +150,6 @@ def test_network_cards_of_the_vendor_are_not_tpus(host):
         TpuCollector(TpuCollector.Config(sys=host)).open(Given())
 
 
-# -- the fan-out ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("duty", "devices", "per_chip", "expected"),
     [
@@ -184,9 +174,6 @@ def test_the_duty_cycle_of_a_chip_applies_to_its_devices(duty, devices, per_chip
 def test_a_wrong_number_of_duty_cycles_is_refused(duty, devices, per_chip):
     with pytest.raises(ValueError, match="expected a value for each chip"):
         fan_out(duty, devices, per_chip)
-
-
-# -- the service ------------------------------------------------------------------------------------------------
 
 
 class Runtime:
@@ -241,13 +228,10 @@ def v6e(host, service):
 
 
 def tick(collector):
-    found, problems = {}, []
-    try:
-        for point in collector.collect(AT):
-            assert point.at == AT
-            found.setdefault(point.dims["tpu"], {})[point.metric.name] = point.value
-    except PartlyCollected as partly:
-        problems = list(partly.problems)
+    (points, problems), found = reading(collector, AT), {}
+    for point in points:
+        assert point.at == AT
+        found.setdefault(point.dims["tpu"], {})[point.metric.name] = point.value
     return found, problems
 
 
@@ -508,13 +492,7 @@ def test_the_counts_of_the_next_workload_begin_again(v6e, service):
 
 def collected(collector, at):
     """Return the points of one reading that may lack metrics."""
-    points = []
-    try:
-        for point in collector.collect(at):
-            points.append(point)  # noqa: PERF402  # those before the error stand
-    except PartlyCollected:
-        pass
-    return points
+    return reading(collector, at)[0]
 
 
 def test_a_malformed_message_does_not_affect_the_others(v6e, service):
@@ -598,8 +576,6 @@ def test_the_contract_is_kept(v6e, service):
     assert len(check_collector(v6e)) == 48
 
 
-# -- the SDK ---------------------------------------------------------------------------------------------------------
-
 SDK = """
 DATA = {data!r}
 
@@ -654,13 +630,6 @@ def hangs(sdk, tmp_path):
     pids = tmp_path / "pids"
     sdk({}, HANGS.format(pids=str(pids)))
     return lambda: [int(line) for line in pids.read_text().split()] if pids.exists() else []
-
-
-def is_gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @pytest.mark.parametrize(
@@ -728,15 +697,15 @@ def test_a_libtpu_that_holds_the_interpreters_lock_costs_its_own_values(v6e, ser
     assert until(lambda: tick(collector) == (expected(values), ["libtpu has printed nothing yet"]))
     now[0] += LIMIT + 1
     assert tick(collector) == (expected(values), ["libtpu prints nothing; it is started again later"])
-    assert until(lambda: is_gone(hangs()[0]))
+    assert until(lambda: gone(hangs()[0]))
     now[0] += 400
     tick(collector)
     assert until(lambda: len(hangs()) == 2)
     collector.close()
-    assert until(lambda: all(map(is_gone, hangs())))
+    assert until(lambda: all(map(gone, hangs())))
 
 
-def test_the_kernel_ends_a_child_whose_agent_is_gone_while_libtpu_hangs(hangs, tmp_path):
+def test_the_kernel_ends_a_child_whose_agent_gone_while_libtpu_hangs(hangs, tmp_path):
     code = "from chipwatch.collectors.tpu import sdk; sdk.LIMIT = -9; sdk.main()"
     words = [sys.executable, "-c", code, str(tmp_path / "site"), "1", "duty_cycle_pct"]
     child = subprocess.run(words, check=False, capture_output=True, timeout=60)
