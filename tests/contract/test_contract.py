@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import typing
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -127,12 +128,18 @@ def test_no_option_of_a_sink_hides_one_of_the_frame(name):
 
 @every_plugin
 def test_building_is_pure(group, name):
-    """Importing may read modules; building may open no file and no socket, and start nothing."""
+    """
+    Importing may read modules; building may open no file and no socket, and start nothing.
+
+    Nor does a collector import its driver's library before `open`: listing the catalogue imports every collector.
+    """
     loaded(group, name)
     program = """
 import sys, threading
 from chipwatch.config import plugins
 cls = plugins.load(sys.argv[1], sys.argv[2])
+drivers = {"psutil", "pynvml", "rich", "boto3", "botocore", "google", "grpc", "http"}
+imported = drivers & {name.partition(".")[0] for name in sys.modules} if "collectors" in sys.argv[1] else ()
 seen = []
 WATCHED = ("open", "socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.listdir", "os.scandir", "os.mkdir", "sqlite3.")
 sys.addaudithook(lambda event, args: seen.append((event, args)) if event.startswith(WATCHED) else None)
@@ -140,7 +147,7 @@ made = cls(cls.Config())
 found, threads = list(seen), threading.active_count()
 made.close()
 made.close()
-print(found, threads)
+print(found, threads, *sorted(imported))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, group, name], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
@@ -167,29 +174,15 @@ def test_a_collector_keeps_the_contract_on_this_machine(name, level):
 
 
 @every_collector
-def test_a_collector_may_be_opened_again_after_it_was_closed(name):
+def test_a_collector_may_be_opened_again_after_it_was_closed_and_leaves_no_file_open(name, newly_open):
     cls = loaded(plugins.COLLECTORS, name)
     collector = cls(cls.Config())
     for _ in range(2):
-        try:
+        with suppress(Unavailable):
             collector.open(Given())
             list(collector.collect(7))
-        except Unavailable:
-            pass
         collector.close()
-
-
-@every_collector
-def test_a_closed_collector_leaves_no_file_open(name, newly_open):
-    cls = loaded(plugins.COLLECTORS, name)
-    collector = cls(cls.Config())
-    try:
-        collector.open(Given())
-        list(collector.collect(7))
-    except Unavailable:
-        pass
-    collector.close()
-    assert not newly_open()
+        assert not newly_open()
 
 
 @every_collector
@@ -220,11 +213,6 @@ def test_no_two_collectors_declare_one_name():
     assert all(metric.startswith(("gpu.", "ipu.", "tpu.", "neuron.")) for metric in twice), twice
 
 
-@every_collector
-def test_a_level_that_is_not_wanted_is_marked_so(name):
-    assert {metric.level for metric in loaded(plugins.COLLECTORS, name).metrics} <= set(Level)
-
-
 @every_sink
 def test_a_sinks_limits_are_sane(name):
     limits = loaded(plugins.SINKS, name).limits
@@ -246,20 +234,6 @@ def test_a_sink_keeps_the_contract_or_says_why_it_cannot_be_opened(name, capfd):
     except (Refused, Retryable) as reason:
         assert name != "stdout"
         say_so(reason)
-
-
-@every_collector
-def test_a_collector_loads_no_library_before_it_is_opened(name):
-    """Listing the catalogue imports every collector: a driver's library is for `open`."""
-    loaded(plugins.COLLECTORS, name)
-    program = """
-import sys
-from chipwatch.config import plugins
-plugins.load(plugins.COLLECTORS, sys.argv[1])
-print(*sorted({"psutil", "pynvml", "rich", "boto3", "botocore", "google", "grpc", "http"} & {m.partition(".")[0] for m in sys.modules}))
-"""
-    done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.split() == []
 
 
 @every_sink

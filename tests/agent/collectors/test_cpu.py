@@ -136,14 +136,6 @@ def test_level_basic_yields_one_point_and_detailed_no_cores(host, opened):
     assert {p.metric for p in collector.collect(at=7)} == {UTILIZATION, MODE, LOAD}
 
 
-def test_too_short_an_interval_is_added_to_the_next(host, opened):
-    collector = opened(stat("cpu  0 0 0 0 0 0 0 0"), Level.BASIC)
-    (host / "stat").write_text(stat(f"cpu  {MIN_TICKS - 1} 0 0 0 0 0 0 0"))
-    assert list(collector.collect(at=7)) == []
-    (host / "stat").write_text(stat("cpu  4 0 0 6 0 0 0 0"))
-    assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 40.0)]
-
-
 def test_a_mode_that_decreases_counts_as_zero(host, opened):
     collector = opened(stat("cpu  0 0 0 0 100 0 0 0"), Level.DETAILED)
     (host / "stat").write_text(stat("cpu  50 0 0 150 90 0 0 0"))
@@ -154,6 +146,8 @@ def test_a_mode_that_decreases_counts_as_zero(host, opened):
 
 def test_after_all_modes_decreased_the_next_reading_starts_from_there(host, opened):
     collector = opened(stat("cpu  5000 0 0 5000 0 0 0 0"), Level.BASIC)
+    (host / "stat").write_text(stat(f"cpu  {5000 + MIN_TICKS - 1} 0 0 5000 0 0 0 0"))
+    assert list(collector.collect(at=6)) == [], "too short an interval is added to the next"
     (host / "stat").write_text(stat("cpu  10 0 0 10 0 0 0 0"))
     assert list(collector.collect(at=7)) == []
     (host / "stat").write_text(stat("cpu  20 0 0 40 0 0 0 0"))

@@ -74,19 +74,19 @@ def test_without_memavailable_the_used_memory_is_absent(opened):
     ]
 
 
-def test_unused_swap_is_zero(opened, tmp_path):
-    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=40, SwapTotal=50, SwapFree=50)
-    assert list(opened(proc).collect(at=7))[-2:] == [SWAP_USED.point(7, 0), SWAP_UTILIZATION.point(7, 0.0)]
-
-
-def test_without_the_free_swap_the_used_swap_is_absent(opened, tmp_path):
-    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=40, SwapTotal=50)
-    assert not {SWAP_USED, SWAP_UTILIZATION} & {point.metric for point in opened(proc).collect(at=7)}
-
-
-def test_mixed_numbers_of_a_container_are_absent(opened, tmp_path):
-    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=101, SwapTotal=50, SwapFree=51)
-    assert list(opened(proc).collect(at=7)) == [TOTAL.point(7, 100 * 1024)]
+@pytest.mark.parametrize(
+    ("kib", "expected"),
+    [
+        (
+            {"MemAvailable": 40, "SwapTotal": 50, "SwapFree": 50},
+            [SWAP_USED.point(7, 0), SWAP_UTILIZATION.point(7, 0.0)],
+        ),
+        ({"MemAvailable": 40, "SwapTotal": 50}, [TOTAL.point(7, 100 * 1024)]),  # absent is not zero
+        ({"MemAvailable": 101, "SwapTotal": 50, "SwapFree": 51}, [TOTAL.point(7, 100 * 1024)]),  # mixed by a container
+    ],
+)
+def test_swap_is_used_where_its_numbers_can_be_true(opened, tmp_path, kib, expected):
+    assert list(opened(meminfo(tmp_path, MemTotal=100, **kib)).collect(at=7))[-len(expected) :] == expected
 
 
 def test_each_reading_reads_the_file_again(opened, tmp_path):

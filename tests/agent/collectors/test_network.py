@@ -186,16 +186,6 @@ def test_without_interfaces_nothing_is_yielded(host, opened):
     assert sums(collector) == (0, 0)
 
 
-def test_dimensions_are_built_once_and_forgotten_with_their_interface(host, opened):
-    write(host, eth0=(1, 1), veth1=(1, 1))
-    collector = opened(host, Level.ALL)
-    first = list(collector.collect(at=7))[2].dims
-    assert list(collector.collect(at=8))[2].dims is first
-    write(host, eth0=(1, 1))
-    list(collector.collect(at=9))
-    assert list(collector._interfaces) == ["eth0"]
-
-
 def test_in_a_hosts_proc_mounted_elsewhere_the_namespace_of_process_1_is_read(host, opened):
     write(host, mine=(1, 1))
     (host / "1/net").mkdir(parents=True)
@@ -220,14 +210,6 @@ def test_without_a_source_the_message_says_where_it_looked(host, opened):
     (host / "net/dev").unlink()
     with pytest.raises(Unavailable, match=f"{host}/net/dev"):
         opened(host)
-
-
-def test_closing_twice_or_unopened_is_safe(opened):
-    NetworkCollector(NetworkCollector.Config()).close()
-    collector = opened(PROC)
-    collector.close()
-    collector.close()
-    assert collector.describe() == ""
 
 
 def of_psutil() -> tuple[int, int]:

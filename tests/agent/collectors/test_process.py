@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -189,12 +188,7 @@ def test_too_short_an_interval_is_added_to_the_next(machine, watch):
     assert CPU_UTILIZATION not in watch(0.01)
     machine.process(10, 1, own=50)
     assert watch(0.99)[CPU_UTILIZATION] == share(50)
-
-
-def test_cpu_utilization_is_at_most_100(machine, watch):
-    machine.process(10, 1)
-    watch()
-    machine.process(10, 1, own=2 * TICKS + 1)
+    machine.process(10, 1, own=50 + 2 * TICKS + 1)
     assert watch()[CPU_UTILIZATION] == 100.0
 
 
@@ -243,18 +237,6 @@ def test_a_parent_that_ignores_its_children_is_corrected_for_a_limited_time(mach
         assert watch()[CPU_UTILIZATION] == 0.0
     machine.process(10, 1, reaped=40)
     assert watch()[CPU_UTILIZATION] == share(40)
-
-
-def test_an_orphan_and_its_children_stay_in_the_tree(machine, watch):
-    machine.process(10, 1, began=400)
-    machine.process(11, 10)
-    watch()
-    machine.gone(10)
-    machine.process(11, 1, own=20)
-    machine.process(12, 11, own=30)
-    points = watch()
-    assert points[COUNT] == 2
-    assert points[CPU_UTILIZATION] == share(50)
 
 
 def test_a_reused_pid_is_not_in_the_tree(machine, watch):
@@ -423,17 +405,6 @@ def test_without_a_pid_the_message_says_how_to_give_one():
 def test_the_message_about_a_missing_pid_says_where_it_looked(machine):
     with pytest.raises(Unavailable, match=r"no process 99 \(.*proc/99 is absent\)"):
         machine.collector(99)
-
-
-def test_close_is_safe_unopened_and_twice(machine):
-    ProcessCollector(ProcessCollector.Config()).close()
-    machine.process(10, 1)
-    collector = machine.collector()
-    list(collector.collect(0))
-    assert collector.describe() == "process 10, 1 in its tree"
-    collector.close()
-    collector.close()
-    assert list(collector.collect(0)) == []
 
 
 @dataclass
@@ -681,24 +652,6 @@ def test_psutil_counts_cpu_time_and_detects_the_end():
         assert least - 1 <= last - first <= most + 1
         assert tree.read(rescan=False) is None
         assert tree.read(rescan=True) is None
-
-
-@LINUX
-def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
-    times = SimpleNamespace(user=1.5, system=0.25, children_user=100.0, children_system=100.0)
-
-    def cpu_times(_):
-        return times
-
-    cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
-    monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
-    with subprocess.Popen(["sleep", "60"]) as alone:  # this process may have children of other tests
-        tree = PsutilTree(ProcessCollector.Config(), alone.pid, detailed=False)
-        before = tree.read(rescan=False).cpu
-        times.user, times.system = 2.5, 0.75
-        after = tree.read(rescan=False).cpu
-        alone.kill()
-    assert after - before == 1500
 
 
 def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):

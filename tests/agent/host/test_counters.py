@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,7 +15,6 @@ from chipwatch.host.counters import Counters, MemberSum, counting_since
 S = 10**9
 SENT = counter("test.sent", "By", "Sent.")
 READ = counter("test.read", "By", "Read.")
-PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
 
 def totals(*readings: dict[str, int]) -> list[float]:
@@ -118,14 +116,6 @@ def test_the_figures_of_two_kinds_of_reader_agree_over_resets():
         shown.append(point.value)
     assert added == 1275 + 49 + 2 + 30 + 1
     assert added == sum(now - last if now >= last else now for last, now in itertools.pairwise(shown))
-
-
-def test_counters_of_linux_count_since_boot():
-    assert counting_since(PROC) == 1418183276 * 10**9
-
-
-def test_without_a_stat_file_the_boot_time_is_unknown(tmp_path):
-    assert counting_since(tmp_path) is None
 
 
 def test_other_systems_take_the_boot_time_from_psutil(monkeypatch, tmp_path):

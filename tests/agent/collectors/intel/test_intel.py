@@ -90,14 +90,10 @@ def read(collector, at=7):
     return {(point.metric.name, point.dims["gpu"]): point.value for point in points}, problems
 
 
-def test_the_pci_address_is_a_dimension_if_configured(machine):
-    machine.xe(1)
-    collector = machine.collector(dimensions=("uuid",))
-    assert {dict(point.dims)["uuid"] for point in collector.collect(at=1_800_000_000 * 10**9)} == {"0000:01:00.0"}
-
-
 def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machine):
     machine.xe(3)
+    collector = machine.collector(dimensions=("uuid",))
+    assert {point.dims["uuid"] for point in collector.collect(at=7)} == {"0000:03:00.0"}
     collector = machine.collector()
     values, problems = read(collector)
     assert not problems
@@ -301,26 +297,6 @@ def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
     values = until(lambda: read(collector)[0])
     assert values == {("gpu.utilization", "3"): 12, ("gpu.power", "3"): 14.61}
     assert collector.describe().startswith("1 GPUs")
-    collector.close()
-
-
-def test_devices_of_xpu_smi_are_listed_again_when_an_answer_has_others(machine, until):
-    machine.xe(3)
-    dump = "DeviceId, GPU Memory Used (MiB)\\n1, 24\\n"
-    lists, counted = f"echo '{DISCOVERY}'", machine.sys / "listed"
-    machine.tool(f"[ $1 = discovery ] && echo x >> {counted} && {lists} && exit; printf %b '{dump}'")
-    collector = machine.collector(tool_interval=0.01)
-    collector._clock = time.monotonic_ns
-    problems_seen = []
-
-    def ready():
-        values, problems = read(collector)
-        assert ("gpu.memory.used", "3") not in values, "its number is another one's"
-        problems_seen.extend(problems)
-        return counted.exists() and counted.read_text().count("x") > 1
-
-    until(ready)
-    assert set(problems_seen) == {"xpu-smi reported other GPUs than it listed before"}
     collector.close()
 
 

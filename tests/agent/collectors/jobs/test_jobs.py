@@ -247,17 +247,6 @@ def test_a_job_that_begins_between_two_ticks_is_there(machine):
     assert len(read(collector)[1].uses) == 2
 
 
-def test_no_more_jobs_are_read_than_max_jobs(machine):
-    for job in range(1, 201):
-        machine.slurm(job, 1000 + job)
-    collector = machine.collector()
-    points, facts = read(collector)
-    assert len(facts.uses) == 64
-    assert len(points) == 3 * 64
-    assert facts.missing["jobs"] == "136 jobs are left out: max_jobs is 64"
-    assert "136 jobs are left out" in collector.describe()
-
-
 def test_without_the_machines_pids_nobody_owns_a_process(machine):
     machine.slurm(7, 88)
     machine.process(90, f"/docker/{CONTAINER}")

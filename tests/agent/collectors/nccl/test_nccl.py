@@ -108,12 +108,6 @@ def test_nobody_is_behind_or_missing_where_ranks_begin_or_end(version, state):
     assert not any(item.behind or item.missing.number for item in answer.communicators.values())
 
 
-def test_json_counts_collectives_and_text_leaves_them_out():
-    answer = parse(render("2.29.7", [ranks(8, launched=7), ranks(4, launched=3)]))
-    assert [*answer.launched.values()] == [7, 3]
-    assert parse(render("2.26.2", [ranks(8)])).launched == {}
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_rank_counts_as_behind_once_it_has_not_moved_for_half_a_minute(version):
     stuck = ranks(8)

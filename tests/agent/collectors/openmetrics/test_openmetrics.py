@@ -88,16 +88,6 @@ def test_the_format_is_negotiated(exporter, opened):
     assert (asked["accept-encoding"], asked["path"]) == ("gzip", "/metrics")
 
 
-def test_a_series_that_vanished_has_no_value(exporter, opened):
-    exporter.page = "a 1\nb 2\n"
-    collector = opened(e=exporter.url)
-    assert len(until(collector, points=True)[0]) == 2
-    exporter.page = "b 3\n"
-    deadline = time.monotonic() + LONG
-    while (names := [p.metric.name for p in until(collector, points=True)[0]]) != ["b"]:
-        assert time.monotonic() < deadline, names
-
-
 TROUBLES = {
     "hang": "no complete answer in 0.3 s",
     "trickle_head": "no complete answer in 0.3 s",
@@ -148,12 +138,6 @@ def test_bytes_after_a_gzip_page_are_refused(exporter, opened, more):
         [f"endpoint e ({exporter.url}): the answer is not gzip, though its Content-Encoding says so"],
         [f"endpoint e ({exporter.url}): the answer is incomplete"],
     )
-
-
-def test_a_closed_connection_is_reported(exporter, opened):
-    exporter.answer = lambda http: None
-    (problem,) = until(opened(e=exporter.url), problems=True)[1]
-    assert problem == f"endpoint e ({exporter.url}): Remote end closed connection without response"
 
 
 def test_a_refused_connection_is_reported(opened):

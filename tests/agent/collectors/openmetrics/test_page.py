@@ -64,6 +64,7 @@ def only(text, **how):
         ('a{"@gcp_zone"="x"} 1', "a", {"_@gcp_zone": "x"}, 1),
         ('{"a.b"} 1', "a.b", {}, 1),
         ('{"a.b",c="d","e.f"="g"} 1', "a.b", {"c": "d", "e.f": "g"}, 1),
+        ("\ufeffa 1", "a", {}, 1),
         ("a:b_c9 0x", None, None, None),
     ],
 )
@@ -74,11 +75,6 @@ def test_a_line_is_a_name_labels_and_a_value(line, name, labels, value):
         return
     assert problems == []
     assert told(points) == {(name, tuple(sorted(labels.items()))): value}
-
-
-@pytest.mark.parametrize("value", ["NaN", "nan", "+Inf", "-Inf"])
-def test_values_that_are_not_finite_are_absent(value):
-    assert read(f"a {value}\nb 1\n")[0].metric.name == "b"
 
 
 @pytest.mark.parametrize("word", ["gauge", "untyped", "unknown", "info", "stateset", "nonsense"])
@@ -230,7 +226,7 @@ def test_the_message_stays_the_same_while_lines_are_malformed():
 def test_a_truncated_page_never_gives_another_value(path):
     body = path.read_bytes()
     whole = told(read(body.decode()))
-    for end in range(len(body)):
+    for end in range(0, len(body), 1 if len(body) < 3000 else 17):
         points, _ = reader().read(answer(body[:end], whole=False), NOW)
         assert told(points).items() <= whole.items()
 
@@ -242,13 +238,8 @@ def test_openmetrics_without_eof_loses_its_last_line_and_is_reported():
 
 
 def test_a_page_may_end_without_a_newline():
-    assert told(read("a 1\nb 12")) == {("a", ()): 1, ("b", ()): 12}
+    assert told(read("a 1\nc NaN\nd +Inf\nb 12")) == {("a", ()): 1, ("b", ()): 12}
     assert told(read("a 1\n# EOF", openmetrics=True)) == {("a", ()): 1}
-
-
-def test_a_byte_order_mark_is_ignored():
-    assert only("\ufeff# TYPE a counter\na 1\n").metric.kind is COUNTER
-    assert told(read("\ufeffa 1\n")) == {("a", ()): 1}
 
 
 def test_a_label_called_endpoint_never_replaces_another_label():
