@@ -1,4 +1,4 @@
-"""What a collector tells in one reading: points and problems, and facts by kind."""
+"""Points and problems of one reading of a collector, and its facts by kind."""
 
 from __future__ import annotations
 
