@@ -105,9 +105,13 @@ def until():
 
     def wait(condition, seconds=LONG):
         deadline = time.monotonic() + seconds
+        begun = time.monotonic()
         while not (result := condition()):
             assert time.monotonic() < deadline, "what the test waits for does not come"
-            time.sleep(0.002)
+            time.sleep(
+                max(0.002, min(0.1, time.monotonic() - begun))
+            )  # one that starts a process has the CPU half the time
+            begun = time.monotonic()
         return result
 
     return wait
