@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from contextlib import closing
 
 import pytest
 from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
+from tests.e2e import spools
+from tests.e2e.spools import LONG, ledger
 
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.engine.spool.queue import Spool
 
-LONG = 60.0
 POINTS = 20_000
 LOAD = gauge("cpu.load", "1", "The load.", dims=("n",))
 
@@ -24,15 +24,8 @@ def _no_way_out(monkeypatch):
     isolate(monkeypatch)
 
 
-def ledger(path):
-    """Return the ledger in a spool's file."""
-    with closing(sqlite3.connect(path, timeout=LONG)) as db:
-        return dict(db.execute("SELECT entry, points FROM ledger"))
-
-
 def owed(path):
-    with closing(sqlite3.connect(path, timeout=LONG)) as db:
-        return db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+    return len([*spools.owed(path)])
 
 
 ANSWERS = [

@@ -9,9 +9,10 @@ from contextlib import closing
 
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
-from tests.e2e.test_cloudwatch_outage import has_collected, ledger, owed, shown
+from tests.e2e import spools
+from tests.e2e.spools import LONG, ledger
+from tests.faults import lives
 
-LONG = 60.0
 DAYS = 20 * 86_400
 JUMPING = """
 import os, time
@@ -48,6 +49,11 @@ def spool(tmp_path):
     return tmp_path / "spool"
 
 
+def owed(spool):
+    """Return what CloudWatch is to show of the points that a spool owes."""
+    return [lives.of_cloudwatch(*one) for one in spools.owed(spool / "cloudwatch.db")]
+
+
 def end(running):
     running.process.kill()
     running.process.wait()
@@ -66,17 +72,17 @@ def test_a_clock_that_jumps_twenty_days_ahead_for_a_moment_costs_no_point(agent,
     spool = agent.folder / "spool"
     words = (*words, "--spool", spool)
     first = agent.start(*words)
-    until(lambda: has_collected(spool / "cloudwatch.db", 50), LONG)
+    until(lambda: ledger(spool / "cloudwatch.db")["collected"] > 50, LONG)
     end(first)
-    due = Counter(owed(spool / "cloudwatch.db"))
+    due = Counter(owed(spool))
 
     jump(DAYS)
     second = agent.start(*words)
     collected = ledger(spool / "cloudwatch.db")["collected"]
-    until(lambda: has_collected(spool / "cloudwatch.db", collected + 20), LONG)
+    until(lambda: ledger(spool / "cloudwatch.db")["collected"] > collected + 20, LONG)
     jump(0)
     double.listen()
-    until(lambda: not due - Counter(map(shown, double.datums)), LONG)
+    until(lambda: not due - Counter(map(lives.of_datum, double.datums)), LONG)
     code, _ = second.stop()
     assert code == 0, second.errors()
     books = ledger(spool / "cloudwatch.db")
@@ -92,7 +98,7 @@ def test_points_of_a_trial_are_not_sent_to_another_namespace_and_are_sent_when_i
 ):
     words = (*words, "--spool", spool)
     trial = agent.start(*words, "--namespace", "Trial")
-    until(lambda: has_collected(spool / "cloudwatch.db", 20), LONG)
+    until(lambda: ledger(spool / "cloudwatch.db")["collected"] > 20, LONG)
     end(trial)
     count = sum(owed_points(spool / "cloudwatch.db").values())
 
@@ -123,7 +129,7 @@ def owed_points(path):
 def test_points_of_a_trial_are_dropped_and_counted_where_that_is_asked_for(agent, until, double, words, spool):
     words = (*words, "--spool", spool)
     trial = agent.start(*words, "--namespace", "Trial")
-    until(lambda: has_collected(spool / "cloudwatch.db", 20), LONG)
+    until(lambda: ledger(spool / "cloudwatch.db")["collected"] > 20, LONG)
     end(trial)
     count = sum(owed_points(spool / "cloudwatch.db").values())
     double.listen()

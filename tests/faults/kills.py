@@ -15,8 +15,6 @@ from pathlib import Path
 from random import Random
 
 from tests.doubles.monitoring import MonitoringDouble
-from tests.e2e import cloudwatch_child
-from tests.e2e.test_cloudwatch_outage import shown
 from tests.faults import answers, lives
 from tests.faults.figures import Figures
 
@@ -144,7 +142,7 @@ def cloudwatch(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0
         trial.end(lambda: len(double.asked) == len(answers.KINDS), lambda: setattr(double, "well", 1.0))
         taken, asked = list(double.taken), dict(double.asked)
     trial.failures += [f"the service refuses a request: {refusal}" for refusal in double.refused[:1]]
-    points = Counter(shown(datum) for request in taken for datum in request.datums)
+    points = Counter(lives.of_datum(datum) for request in taken for datum in request.datums)
     expected = Counter(map(_as_shown, trial.appended()))
     lost, failures = expected - Counter(dict.fromkeys(points, 1)), trial.failures
     if lost:
@@ -152,16 +150,16 @@ def cloudwatch(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0
             f"{lost.total()} of {expected.total()} points that a spool took were lost, as {next(iter(lost))}"
         )
     unlogged = Counter(dict(key[1])["life"] for key in points.keys() - expected.keys())
-    if any(count > cloudwatch_child.GAUGES + 1 for count in unlogged.values()):
+    if any(count > lives.GAUGES + 1 for count in unlogged.values()):
         failures.append(f"the service took points that no spool did: {unlogged}")
     last = {request.life: n for n, request in enumerate(taken)}
     ended: set[object] = set()
     for n, request in enumerate(taken):
-        if again := ended.intersection(map(shown, request.datums)):
+        if again := ended.intersection(map(lives.of_datum, request.datums)):
             failures.append(f"{len(again)} points came again though their answer was heard")
             break
         if request.certain and (last[request.life] != n):
-            ended.update(map(shown, request.datums))
+            ended.update(map(lives.of_datum, request.datums))
     collected, logged = trial.judge(len(points))
     bad = sum(count for kind, count in asked.items() if kind != "good")
     doubled = points.total() - len(points)
@@ -192,7 +190,10 @@ def google(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0) ->
             (key.type.partition("chipwatch/")[2], dict(key.labels).get("n", "")): {p.end: p.value for p in points}
             for key, points in double.series.items()
         }
+        starts = {p.start for key, points in double.series.items() if key.type.endswith("total") for p in points}
     failures = trial.failures
+    if len(starts) > 1:
+        failures.append(f"the start of a counter moved in mid-series: {sorted(starts)}")
     expected = [*trial.appended()]
     lost = [line for line in expected if not _is_stored(stored, *line)]
     if lost:

@@ -1,0 +1,32 @@
+"""What a spool's file says, also while its agent runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.engine.spool.sqlite import decode
+
+LONG = 60.0
+
+
+def ledger(path: Path) -> Counter[str]:
+    """Return the ledger in a spool's file, empty while it is in the making."""
+    try:
+        with closing(sqlite3.connect(path, timeout=LONG)) as db:
+            return Counter(dict(db.execute("SELECT entry, points FROM ledger")))
+    except sqlite3.OperationalError:
+        return Counter()
+
+
+def owed(path: Path) -> Iterator[tuple[Datapoint, Dimensions | None]]:
+    """Iterate over the points that a spool's file owes, with what they have in common."""
+    with closing(sqlite3.connect(path, timeout=LONG)) as db:
+        rows = db.execute("SELECT body, points, done FROM chunk ORDER BY key").fetchall()
+    for body, count, done in rows:
+        points, common = decode(body, count)
+        yield from ((point, common) for point in points[done:])
