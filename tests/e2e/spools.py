@@ -1,4 +1,4 @@
-"""What a spool's file says, also while its agent runs."""
+"""Reads the file of a spool, also while its agent runs."""
 
 from __future__ import annotations
 

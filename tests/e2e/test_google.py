@@ -1,4 +1,4 @@
-"""What only Google asks for: a last reading at any second, and the resource of a machine of Google."""
+"""Google alone takes a last reading at any second only if it is moved, and asks for the resource of a machine."""
 
 from __future__ import annotations
 

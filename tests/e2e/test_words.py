@@ -109,7 +109,7 @@ def test_unsent_points_are_reported_at_the_end_and_at_the_next_start(start, clou
 
 
 def test_first_points_are_there_20_seconds_after_the_start_with_all_defaults(start, cloud, until):
-    """What is announced is tested; that it is kept, where it is shorter."""
+    """With the defaults only the announcement is tested; with shorter times, that it is kept."""
     cloud.listen()
     said = re.search(r"first points in about ([\d.]+) s", wait_for(until, start(*FEW), "first points in about"))
     assert float(said[1]) < 20.0
