@@ -192,7 +192,7 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ),
         ("Idle", "not a plugin: <class 'theirs.Idle'> has no method collect; chipwatch.Collector says what it does"),
         ("thing", "not a plugin: 5 is not a class"),
-        ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
+        ("Odd", "it cannot be built: TypeError: metrics: expected a tuple of Metric, got 5"),
     ],
 )
 def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line):
@@ -267,6 +267,10 @@ def test_a_credential_process_that_is_missing_is_one_line(agent, tmp_path):
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("raise SystemExit('bye')", "SystemExit: bye"),
+        (
+            "from chipwatch import Needs; Needs(libraries='grpc')",
+            "TypeError: Needs.libraries: expected names, such as ('a',), got 'grpc'",
+        ),
         ("def f(:", "SyntaxError: invalid syntax (theirs.py, line 1)"),
     ],
 )

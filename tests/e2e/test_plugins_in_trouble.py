@@ -367,7 +367,7 @@ def test_collectors_in_trouble_cost_the_others_no_tick_if_what_may_hang_has_its_
     ("kind", "why"),
     [
         ("Closing", "not a plugin: .* has close = 5, which hides a method of Collector: give it another name"),
-        ("Hiding", "it cannot be built: TypeError: its attribute waits hides a method of Collector: rename it"),
+        ("Hiding", "it cannot be built: TypeError: it sets waits, which hides a method of Collector: give it another name"),
         ("Silent", "not a plugin: .* has a method facts, and `knows` does not say of what kinds: write knows = "),
     ],
 )  # fmt: skip

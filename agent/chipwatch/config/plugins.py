@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from chipwatch.config.entry_points import EntryPoint, entry_points
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Metric
 from chipwatch.contract.errors import ConfigError, text_of
-from chipwatch.contract.plugin import fault_of, hidden_methods
+from chipwatch.contract.plugin import fault_of, hides
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink
 
@@ -70,18 +70,17 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
     """Build a plugin of the class `cls` with the options `config`, and check it; raise ConfigError."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
-        if hidden := hidden_methods(plugin, CONTRACTS[group]):
-            raise TypeError(f"its attribute {hidden[0]} hides a method of {CONTRACTS[group].__name__}: rename it")
+        if fault := hides(plugin, CONTRACTS[group]):
+            raise TypeError(f"it {fault}")
         if group == SINKS and not (
             isinstance(limits := getattr(plugin, "limits", None), Limits) and limits.max_points > 0
         ):
             raise TypeError(f"limits: expected Limits with max_points from 1, got {limits!r:.27}")
-        if group == COLLECTORS:
-            if wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]:
-                raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
-            plugin.yields_others()
-        elif group == SINKS:
-            plugin.waits()
+        metrics = () if group == SINKS else plugin.metrics
+        if not (isinstance(metrics, Sequence) and all(isinstance(metric, Metric) for metric in metrics)):
+            raise TypeError(f"metrics: expected a tuple of Metric, got {metrics!r:.60}")
+        if group != PROCESSORS:
+            (plugin.waits if group == SINKS else plugin.yields_others)()
     return plugin
 
 

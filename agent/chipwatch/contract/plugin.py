@@ -57,15 +57,18 @@ class Needs:
     devices: Level | None = None
     """Up to this level, it has nothing to do on a host without a device: the agent reads it once, or never calls it."""
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for a text in place of several names: its letters are none."""
+        for field in ("events", "always", "words", "libraries"):
+            names = getattr(self, field)
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"Needs.{field}: expected names, such as ('a',), got {names!r:.40}")
+
     def of(self, given: Given) -> Given:
         """Return `given` with defaults in place of what the plugin does not need."""
-        return Given(
-            level=given.level if self.level else Level.ALL,
-            state=given.state if self.state else None,
-            zeros=given.zeros or not self.events,
-            append=given.append if self.records else Given().append,
-            note=given.note if self.records else Given().note,
-        )
+        level, state = given.level if self.level else Level.ALL, given.state if self.state else None
+        told = given if self.records else Given()
+        return Given(level=level, state=state, zeros=given.zeros or not self.events, append=told.append, note=told.note)
 
 
 def fault_of(cls: Any, contract: Any) -> str | None:
@@ -78,11 +81,10 @@ def fault_of(cls: Any, contract: Any) -> str | None:
             return f"has {word} = {getattr(cls, word)!r:.40}, which hides a method of {name}: give it another name"
         if word in cls.__abstractmethods__:
             return f"has no method {word}; chipwatch.{name} says what it does"
-    own = vars(contract)
     for word, kind in ("needs", Needs), ("knows", tuple):
-        if word in own and not isinstance(getattr(cls, word), kind):
-            return f"has {word} = {getattr(cls, word)!r:.40}, where {name} has a {kind.__name__}: give it another name"
-    if "knows" in own and not cls.knows and cls.facts is not contract.facts:
+        if hasattr(contract, word) and not isinstance(getattr(cls, word), kind):
+            return f"has {word} = {getattr(cls, word)!r:.40}: write a {kind.__name__}, or give it another name"
+    if hasattr(contract, "knows") and not cls.knows and cls.facts is not contract.facts:
         return "has a method facts, and `knows` does not say of what kinds: write knows = (Device, ...)"
     return None
 
@@ -92,6 +94,14 @@ def methods_of(contract: type) -> list[str]:
     return [name for name, member in vars(contract).items() if callable(member) and not name.startswith("_")]
 
 
-def hidden_methods(plugin: object, contract: type) -> list[str]:
-    """Return the methods of a contract that attributes of this plugin hide. `facts` may be hidden: the class has it."""
-    return [name for name in methods_of(contract) if not callable(getattr(plugin, name)) and name != "facts"]
+def hides(plugin: object, contract: type) -> str | None:
+    """
+    Return which attribute of a plugin hides what its class has, in words that follow the plugin's name; None if none.
+
+    `facts` may be hidden: the agent asks the class.
+    """
+    for name in methods_of(contract):
+        if not callable(getattr(plugin, name)) and name != "facts":
+            return f"sets {name}, which hides a method of {contract.__name__}: give it another name"
+    is_late = isinstance(getattr(plugin, "__dict__", {}).get("needs"), Needs)
+    return "sets needs, which the agent reads from the class: write it there" if is_late else None

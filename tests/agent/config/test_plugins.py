@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from chipwatch.config import plugins
+from chipwatch.contract.errors import ConfigError
 
 MODULE = """
 from dataclasses import dataclass
@@ -51,6 +52,19 @@ def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(ot
     assert "thing" not in plugins.installed(plugins.COLLECTORS)
     others.add("thing", MODULE.replace("BASE", "Collector"), collectors=[("thing", "Thing")])
     assert plugins.load(plugins.COLLECTORS, "thing").__module__ == "thing"
+
+
+@pytest.mark.parametrize("group", [plugins.COLLECTORS, plugins.PROCESSORS])
+@pytest.mark.parametrize("metrics", ["None", "LOAD", "('x.load',)", "(metric for metric in [LOAD])"])
+def test_metrics_are_a_tuple_of_metrics(others, group, metrics):
+    many, base = group.partition(".")[2], plugins.CONTRACTS[group].__name__
+    module = f"from chipwatch import Processor, gauge\n{MODULE}\n    metrics, derive = METRICS, collect\n"
+    module = module.replace("METRICS", metrics).replace("LOAD", "gauge('x.load', '1', 'The load.')")
+    others.add("thing", module.replace("BASE", base), **{many: [("thing", "Thing")]})
+    cls = plugins.load(group, "thing")
+    cls.__init__ = lambda self, config: None
+    with pytest.raises(ConfigError, match="metrics: expected a tuple of Metric, got "):
+        plugins.build(group, "thing", cls, None)
 
 
 def test_no_plugin_is_imported_before_it_is_loaded():

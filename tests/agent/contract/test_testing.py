@@ -14,6 +14,7 @@ from tests.doubles.frame import Clock, MemorySink
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import BadBatch, PartlyCollected, Retryable, Unavailable
+from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.testing import check_collector, check_sink
 
@@ -102,7 +103,7 @@ def test_a_unit_of_computers_passes(unit):
 
 
 CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), "which hides a method of Collector") | {
-    "knows": "where Collector has a tuple", "needs": "where Collector has a Needs",
+    "knows": "write a tuple, or give it another name", "needs": "write a Needs, or give it another name",
 }  # fmt: skip
 
 
@@ -129,6 +130,10 @@ CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), "which 
         (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
         (bad(facts=lambda self: ()), "Bad has a method facts, and `knows` does not say of what kinds"),
+        (
+            bad(__init__=lambda self: vars(self).update(needs=Needs(level=True))),
+            "Bad sets needs, which the agent reads",
+        ),
         *((yielding(SHARE.point(0, value)), "x.share is (nan|inf): yield nothing") for value in (math.nan, math.inf)),
         *((bad(metrics=(gauge("x.load", unit, "The load."),)), f"the unit '{unit}' of x.load") for unit in WRONG_UNITS),
         *((bad(metrics=(gauge(name, "1", "The load."),)), f"the name '{name}' is not area") for name in WRONG_NAMES),
