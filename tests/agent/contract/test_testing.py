@@ -102,8 +102,8 @@ def test_a_unit_of_computers_passes(unit):
     assert check_collector(bad(metrics=(*Good.metrics, gauge("x.other", unit, "Another."))))
 
 
-CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), "which hides a method of Collector") | {
-    "knows": "write a tuple, or give it another name", "needs": "write a Needs, or give it another name",
+CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), ", which hides a method of Collector: ") | {
+    "knows": ": write a tuple, or ", "needs": ": write a Needs, or ",
 }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), "which 
         *((bad(metrics=(gauge(name, "1", "The load."),)), f"the name '{name}' is not area") for name in WRONG_NAMES),
         *((bad(Config=config_of(hint)), "Config.option is ") for hint in WRONG_OPTIONS),
         *(
-            (bad(**{name: value}), f"Bad has {name} = .+, {clash}: give it another name")
+            (bad(**{name: value}), f"Bad has {name} = .+{clash}give it another name")
             for name, clash in CLASHES.items()
             for value in (5, property(lambda _: 1 / 0))
         ),
