@@ -1,5 +1,5 @@
 """
-Collectors: one module or folder for each source of readings, listed in pyproject.toml.
+Collectors: one module or folder for each source of readings. pyproject.toml lists them as entry points.
 
-They import from host/, never from each other, from sinks or from the pipeline.
+They import shared readers from host/, but not from each other, nor from sinks or the engine.
 """

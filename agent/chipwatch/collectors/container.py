@@ -1,4 +1,4 @@
-"""CPU and memory of the container or job step that this process runs in, read from its cgroup (Linux)."""
+"""Collects CPU and memory of the container or job step in which the agent runs, from its cgroup (Linux)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OOM_KILLS = counter(
 # fmt: on
 
 REFRESH = 60 * 10**9
-"""Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""
+"""Interval (ns) between readings of the limits and of the process's cgroup, because both may change."""
 
 CONTAINER = re.compile(
     r".*/(?:"
@@ -47,7 +47,7 @@ CONTAINER = re.compile(
     r"|job_\d+"  # Slurm
     r")(?=/|$)"
 )
-"""A cgroup path up to the innermost container; docker.service and containerd.service do not match."""
+"""Matches a cgroup path up to the innermost container, but not docker.service and containerd.service."""
 
 
 class ContainerCollector(Collector):
@@ -67,7 +67,7 @@ class ContainerCollector(Collector):
         """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
-        """`environ`: some runtimes set the variable `container` there."""
+        """`environ`: in it some runtimes set the variable `container`."""
         self._config = config
         self._environ = environ
         self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"
@@ -118,7 +118,7 @@ class ContainerCollector(Collector):
         self._usage = self._identity = None
 
     def _container(self, around: Cgroup) -> Cgroup | None:
-        """Return the cgroups of the container, given those `around` this process; None outside a container."""
+        """Return the cgroups of the container, None outside one; `around`: the cgroups of this process."""
         if self._config.when == "always":
             return around
         named = {
@@ -129,13 +129,13 @@ class ContainerCollector(Collector):
         if named:
             return Cgroup(named)
         unified = around.places.get("")
-        # The root cgroup of the machine has neither file, so this mount shows the root of a cgroup namespace.
+        # The machine's root cgroup has neither file. If one exists, this root belongs to a container's namespace.
         if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
             return Cgroup({**around.places, "": unified.up(len(unified.chain))})
         return around if self._environ.get("container") or any(mark.exists() for mark in self._marks) else None
 
     def _refresh(self) -> None:
-        """Every REFRESH, read the limits and follow the process if it was moved to another cgroup."""
+        """Every REFRESH, read the limits, and follow the process if it has moved to another cgroup."""
         now = self._clock()
         if now < self._due:
             return
@@ -148,7 +148,7 @@ class ContainerCollector(Collector):
                 self._usage, self._identity, self._last = Usage(container), identity, None
                 self._counters = Counters(start_time)
                 self._where = str(next(iter(container.places.values())).chain[0])
-            # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
+            # The agent may be pinned to fewer CPUs than the container, so its affinity counts only without a CPU set.
             pinned = container.cpuset() is None
             self._limits = cgroup.effective(self._config.proc, container, pinned=pinned)
         self._due = now + REFRESH
@@ -161,7 +161,7 @@ class ContainerCollector(Collector):
         if cpu.used is not None:
             if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
                 share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
-                # A burst of the quota, or a limit that was raised since the last refresh, may exceed 100 %.
+                # It may exceed 100 % by a burst of the quota, or if a limit was raised since the last refresh.
                 yield CPU_UTILIZATION.point(at, min(100.0, 100 * share))
             self._last = now, cpu.used
         if memory := usage.memory():
@@ -178,10 +178,10 @@ class ContainerCollector(Collector):
 
     def _started(self, container: Cgroup) -> int | None:
         """
-        Return when the first process of a container started (ns since the epoch), or None.
+        Return the start of a container's first process (ns since the epoch); None if unknown.
 
-        The kernel does not record the start of a cgroup. Process 1 is the container's first only if it is in it, not
-        where the container has the machine's PIDs.
+        The kernel does not record the start of a cgroup. Process 1 is the container's first process only if it is in
+        the container; it is not if the container shares the machine's PIDs.
         """
         proc, sys = self._config.proc, self._config.sys
         first = cgroup.find(proc, sys, 1).places

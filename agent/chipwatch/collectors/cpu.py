@@ -1,4 +1,4 @@
-"""CPU utilization of the machine, by core and by mode, and the load average."""
+"""Collects the CPU utilization of the machine, by core and by mode, and the load average."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
+"""Columns of /proc/stat. The further columns `guest` and `guest_nice` are part of user and nice: proc(5)."""
 IDLE: Final = MODES.index("idle")
 IOWAIT: Final = MODES.index("iowait")
 HZ: Final = 100
-"""Clock ticks in a second: USER_HZ of every supported architecture."""
+"""Clock ticks per second: USER_HZ of every supported architecture."""
 MIN_TICKS: Final = 5
-"""Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
+"""Fewest clock ticks (1/100 s) between two readings for a share; with fewer, an error of one tick is too large."""
 
 # fmt: off
 UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
@@ -43,17 +43,17 @@ _MODE_DIMS: Final = {mode: Dimensions(mode=mode) for mode in MODES}
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]
-"""Clock ticks in the order of MODES, by CPU: `cpu` (all), `cpu0` …"""
+"""CPU (`cpu` for all, `cpu0`, …) -> clock ticks in the order of MODES."""
 
 
 def _times(cores: bool, data: bytes) -> Times:  # noqa: FBT001  # bound by position
     """Parse /proc/stat."""
-    end = data.find(b"\nintr" if cores else b"\n")  # the rest is long and not needed
+    end = data.find(b"\nintr" if cores else b"\n")  # skips the long rest
     times = {}
     for line in data[:end].split(b"\n"):
         fields = line.split(None, 9)
         times[fields[0].decode()] = ticks = list(map(int, fields[1:9]))
-        if len(ticks) < max(IOWAIT + 1, len(times["cpu"])):  # iowait is in the table of any kernel
+        if len(ticks) < max(IOWAIT + 1, len(times["cpu"])):  # every kernel has iowait
             raise ValueError(line)
     return times
 
@@ -77,9 +77,9 @@ def _core_mode(name: str, mode: str) -> Dimensions:
 
 class CpuCollector(Collector):
     """
-    Computes shares from the clock ticks that the CPUs spent between two readings.
+    Computes shares of time from the clock ticks between two readings.
 
-    All modes but idle and iowait count as busy, also `steal`, as in psutil's `cpu_percent`.
+    All modes except idle and iowait count as busy, also `steal`, as in psutil's `cpu_percent`.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class CpuCollector(Collector):
                 yield CORE_TIME.point(at, life.value / HZ, dims, start_time=life.start_time)
 
     def _spent(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
-        """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""
+        """Yield (CPU, ticks by mode, sum of ticks) since the last reading, for each CPU in both readings."""
         last, self._last = self._last, times
         for name, now in times.items():
             if (before := last.get(name)) is None:
@@ -175,7 +175,7 @@ class CpuCollector(Collector):
             total = sum(spent)
             if total < MIN_TICKS:
                 if total >= 0:
-                    times[name] = before  # the next reading covers this interval too
+                    times[name] = before  # the next reading also covers this interval
                 continue
             if min(spent) < 0:  # iowait is an estimate and sometimes decreases: proc(5)
                 spent = [max(0, ticks) for ticks in spent]

@@ -1,4 +1,4 @@
-"""Space of file systems, and I/O of the physical disks."""
+"""Collects the space of file systems, and the I/O of physical disks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chipwatch.host.mounts import MountTable, may_hang
 from chipwatch.host.procfs import SystemSource, close_all
 
 SECTOR: Final = 512
-"""Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
+"""Bytes of a sector in /proc/diskstats, the same for every disk: Documentation/block/stat.rst of Linux."""
 TIMEOUT: Final = 0.2
 """Seconds to wait for a file system that may hang."""
 
@@ -45,8 +45,8 @@ BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
 )
 
-# The kernel's names of whole disks, used where /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a
-# path to one), MMC, DASD, persistent memory.
+# Names of whole disks, used if /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a path to one),
+# MMC, DASD, persistent memory.
 _DISK: Final = re.compile(r"((s|h|v|xv)d[a-z]+|nvme\d+(c\d+)?n\d+|mmcblk\d+|dasd[a-z]+|pmem\d+)")
 _NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
 _NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
@@ -55,7 +55,7 @@ Statvfs = Callable[[str], os.statvfs_result]
 
 
 class _Space(NamedTuple):
-    """Bytes and inodes; 0 inodes if the file system has no fixed number of them (btrfs)."""
+    """Space of a file system: bytes and inodes; 0 inodes if it has no fixed number of them (btrfs)."""
 
     used: int
     available: int
@@ -64,7 +64,7 @@ class _Space(NamedTuple):
 
 
 class _Activity(NamedTuple):
-    """Counters of one disk: bytes, operations, seconds; None if the platform does not count."""
+    """Counters of one disk: bytes, operations, busy seconds; None if the platform does not count these."""
 
     read: int
     written: int
@@ -74,16 +74,16 @@ class _Activity(NamedTuple):
 
 
 _Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""The counters of a disk; dimensions: both directions, read, write."""
+"""A disk: its counters, and its dimensions without direction, for reads, for writes."""
 
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     """
     Return the whole physical disks among `names`, so that no byte is counted twice.
 
-    /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md have none. For
-    a multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before
-    Linux 6.3 and repeats the paths' counters since.
+    /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md do not. Of a
+    multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before Linux
+    6.3, and repeats its paths' counters since then.
     """
     if block.is_dir():
         disks = {name for name in names if os.path.lexists(_folder(block, name) / "device")}
@@ -98,7 +98,7 @@ def _folder(block: Path, name: str) -> Path:
 
 
 def _activity(block: Path, seen: dict[bytes, str | None], data: bytes) -> dict[str, _Activity]:
-    """Parse /proc/diskstats, whose fields are in Documentation/admin-guide/iostats.rst; `seen`: whole disks by name."""
+    """Parse /proc/diskstats (Documentation/admin-guide/iostats.rst); `seen` caches names: None for a part of a disk."""
     lines = [line.split(None, 3) for line in data.splitlines()]
     if any(raw not in seen for _, _, raw, _ in lines):
         names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
@@ -115,7 +115,7 @@ def _activity(block: Path, seen: dict[bytes, str | None], data: bytes) -> dict[s
 
 
 def _psutil_activity(psutil: Any) -> dict[str, _Activity]:
-    """Return the activity of disks; macOS lists whole disks only."""
+    """Return the activity of disks; macOS lists only whole disks."""
     activity = {}
     for name, c in psutil.disk_io_counters(perdisk=True, nowrap=False).items():
         busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
@@ -137,7 +137,7 @@ def _psutil_space(target: str) -> _Space:
 
 
 class _Path:
-    """A path whose file system is read by `call` or, if that may hang, by `blocking_call` with a timeout."""
+    """A path whose file system is read by `call`, or if that may hang, by `blocking_call` with a timeout."""
 
     def __init__(self, name: str, root: Path, space: Callable[[str], _Space]) -> None:
         self.name, self.target, self.dims = name, str(root / name.lstrip("/")), Dimensions(path=name)
@@ -167,9 +167,9 @@ def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint
 
 class DiskCollector(Collector):
     """
-    Reads the space of the file systems at the configured paths, and the counters of the physical disks.
+    Reads the space of the file systems at the configured paths, and the counters of physical disks.
 
-    A file system that hangs loses its own points and delays one reading by TIMEOUT.
+    A file system that hangs loses only its points, and delays one reading by TIMEOUT.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class DiskCollector(Collector):
         self._disks: dict[str, _Disk] = {}
 
     def waits(self) -> bool:
-        """Return whether a path is on a file system that may hang."""
+        """Return True if a path is on a file system that may hang."""
         return not at_once(
             lambda: not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths), "mounts"
         )
@@ -260,7 +260,7 @@ class DiskCollector(Collector):
         return self._io.read() if self._io else {}
 
     def _space_of(self, path: _Path) -> _Space | str:
-        """Return the space at `path`, or a message that says why it is unknown."""
+        """Return the space at `path`, or a sentence on why it is unknown."""
         mount = self._mounts.find(path.target)
         try:
             if not may_hang(path.target, mount):

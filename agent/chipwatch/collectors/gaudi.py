@@ -1,10 +1,10 @@
 """
-Intel Gaudi, read from a running `hl-smi`.
+Collects metrics of Intel Gaudi, by the program `hl-smi`.
 
 https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html
-Starting hl-smi is slow, so it is started once and prints a row for each device every interval (-l). The header names
-the columns; without one they are as requested. Tested with a fake hl-smi and the captured rows of a Gaudi 3; not yet
-with a Gaudi.
+hl-smi starts slowly, so it is started once and prints a row for each device in every interval (-l). Its header names
+the columns; without one, they are as requested. It was tested with a fake hl-smi and captured rows of a Gaudi 3, but
+not on a machine with Gaudi.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ COLUMNS: Final = {
 }
 OLDER: Final = ["index", *list(COLUMNS)[:5]]
 QUERIES: Final = ["index", *COLUMNS], [*OLDER, *list(COLUMNS)[6:]], OLDER
-"""The second omits power.max, which its documentation does not list and a captured output has; the third ECC too."""
+"""Queries to try. The second lacks power.max, which is undocumented but seen; the third also lacks ECC."""
 PLACE: Final = Path("/usr/bin/hl-smi")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
 Columns = list[tuple[str, str | None]]
-"""Name and unit of each; the unit is None if each cell has its own."""
+"""Name and unit of each column; the unit is None if it is in each cell."""
 Row = tuple[float, Dimensions, Mapping[Metric, float]]
-"""Time (monotonic s), dimensions and values of a device's row."""
+"""A row about a device: its time (monotonic s), dimensions and values."""
 
 
 class HlSmi(RecordSource[str, Row]):
-    """Runs hl-smi; its values are the last rows of all devices."""
+    """Runs hl-smi; keeps the last row of each device."""
 
     name = "hl-smi"
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
-        """`interval`: seconds between two ticks; `clock`: monotonic s."""
+        """`interval`: seconds between two ticks; `clock`: returns monotonic seconds."""
         self._path, self._seconds = path, max(1, int(interval))
         self._columns: Columns = []
         super().__init__(self._command(0), interval, clock)
         self.description = f"{path} every {self._seconds} s"
 
     def _command(self, failures: int) -> list[str | Path]:
-        """Return the command; the queries take turns until one is answered."""
+        """Return the command; after each failure with the next query."""
         return [self._path, "-Q", ",".join(QUERIES[failures % len(QUERIES)]), "-f", "csv", "-l", str(self._seconds)]
 
     def _listen(self, problems: list[str]) -> bool:
-        """Return True once there are rows and no further ones."""
+        """Return True once rows have come and no further ones follow."""
         before = self._records
         super()._listen(problems)
         if not self._values:
@@ -156,6 +156,6 @@ class GaudiCollector(Collector):
 
 
 def header(cells: Sequence[str]) -> Columns:
-    """Return the columns of a header such as `index, memory.used [MiB], …`, none if it is not a header."""
+    """Parse a header such as `index, memory.used [MiB], …`; return [] if it is not a header."""
     columns = [(match[1].lower(), match[2]) for cell in cells if (match := HEADER.fullmatch(cell))]
     return columns if len(columns) == len(cells) and ("index", None) in columns else []

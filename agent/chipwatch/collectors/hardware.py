@@ -1,4 +1,4 @@
-"""Health of the host's hardware: sensors, throttling and energy of the CPUs, errors of memory and PCI Express."""
+"""Collects the health of the host: sensors, CPU throttling and energy, errors of memory and PCI Express."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor 
 TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor of the host.", Level.DETAILED, KEYS)
 FAN: Final = gauge("host.fan.speed", "{rpm}", "Speed of a fan of the host.", Level.DETAILED, KEYS)
 CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "via_cputemp", "zenpower"})
-"""The drivers of the sensors in CPUs, by the file `name`."""
+"""Drivers of sensors in CPUs, as the file `name` has them."""
 INPUT: Final = re.compile(r"((temp|fan)\d+)_input")
 MEMORY_ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
 OF_DIMM: Final = counter(
@@ -41,7 +41,7 @@ MODULE: Final = (
     FileRow(OF_DIMM, "dimm_ce_count", dims=CORRECTED),
     FileRow(OF_DIMM, "dimm_ue_count", dims=UNCORRECTED),
 )
-"""EDAC: Documentation/admin-guide/RAS of Linux."""
+"""Files of EDAC for one memory module: Documentation/admin-guide/RAS of Linux."""
 
 # fmt: off
 EVENTS: Final = counter(
@@ -55,9 +55,9 @@ PACKAGE: Final = (
     FileRow(EVENTS, "thermal_throttle/package_throttle_count"),
     FileRow(THROTTLED, "thermal_throttle/package_throttle_total_time_ms", 1e-3),
 )
-"""Of a CPU (Documentation/ABI/testing/sysfs-devices-system-cpu); Intel only."""
+"""Files below a CPU, only of Intel: Documentation/ABI/testing/sysfs-devices-system-cpu."""
 DOMAIN: Final = re.compile(r"intel-rapl:\d+(:\d+)?")
-"""Of CPUs of AMD too; intel-rapl-mmio repeats some of them."""
+"""Matches a domain of RAPL, also on AMD; intel-rapl-mmio would repeat some."""
 
 DEVICE: Final = ("device",)
 # fmt: off
@@ -73,11 +73,11 @@ SPEED: Final = gauge(
 # fmt: on
 PCIE_METRICS: Final = (ERRORS, OF_DEVICE, DEGRADED, WIDTH, EXPECTED, SPEED)
 CLASSES: Final = ("0x0108", "0x02", "0x03", "0x12")
-"""NVMe, network, display, processing accelerator (PCI Code and ID Assignment Specification)."""
+"""PCI classes that are read: NVMe, network, display, accelerator (PCI Code and ID Assignment Specification)."""
 VENDORS: Final = frozenset({"0x1ae0", "0x1d0f"})
-"""Google and Amazon, whose accelerators have other classes."""
+"""PCI vendors that are read: Google and Amazon, whose accelerators have other classes."""
 TOTAL: Final = re.compile(rb"^TOTAL_ERR_\w+ (\d{1,20})$", re.MULTILINE)
-"""The last line of aer_dev_*: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats."""
+"""Matches the last line of aer_dev_*: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats."""
 PCIE_ROWS: Final = (
     *(
         FileRow(OF_DEVICE, f"aer_dev_{kind}", pattern=TOTAL, dims=Dimensions(kind=kind), total=ERRORS)
@@ -86,20 +86,20 @@ PCIE_ROWS: Final = (
     FileRow(SPEED, "current_link_speed", pattern=re.compile(rb"^(\d+(?:\.\d+)?) GT/s")),
 )
 WIDTHS: Final = frozenset({1, 2, 4, 8, 12, 16, 32})
-"""Other values are not widths: 0 means no link, 63 that the device is gone."""
+"""Possible widths. Of other values, 0 means no link, and 63 that the device is gone."""
 
 
 class Pcie(Folders):
-    """All devices of the classes and vendors above."""
+    """The PCI Express devices of the classes and vendors above: errors, speed and width of links."""
 
     def __init__(self, sys: Path, level: Level, kept: LastValues) -> None:
-        """Find the devices under `sys`; an earlier run `kept` their counters."""
+        """Find the devices under `sys`; `kept`: their counters from an earlier run."""
         self._widths: dict[Path, int] = {}
-        """Lanes that both ends of a link can use, by the device's folder."""
+        """Folder of a device -> lanes that both ends of its link can use."""
         super().__init__(sys / "bus/pci/devices", "*", self._watched, level, kept=kept)
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of the rows, and the widths of the links."""
+        """Yield the values of all rows, and the widths of links."""
         yield from super().points(at)
         narrow = []
         for device in self:
@@ -116,14 +116,14 @@ class Pcie(Folders):
         for folder in folders:
             is_ours = text(folder / "class").startswith(CLASSES) or text(folder / "vendor") in VENDORS
             if is_ours and any((folder / name).exists() for name in ("aer_dev_fatal", "current_link_width")):
-                # The other end of the link is the port that the device is below.
+                # The parent folder is the port at the other end of the link.
                 ends = (number(path / "max_link_width") for path in (folder, folder.resolve().parent))
                 self._widths[folder] = min((width for width in ends if width in WIDTHS), default=0)
                 yield Folder(folder, Dimensions(device=folder.name), PCIE_ROWS)
 
 
 def packages(cpus: Sequence[Path]) -> Iterator[Folder]:
-    """Yield the packages by their first CPU: all CPUs of a package have the same counts."""
+    """Yield a folder for each CPU package, that of its first CPU: all its CPUs have the same counts."""
     named = {text(cpu / "topology/physical_package_id") or "0": cpu for cpu in reversed(cpus)}
     for name, cpu in sorted(named.items()):
         if (cpu / "thermal_throttle").is_dir():
@@ -131,14 +131,14 @@ def packages(cpus: Sequence[Path]) -> Iterator[Folder]:
 
 
 class Energy:
-    """The domains of RAPL (Documentation/power/powercap/powercap.rst), whose counts wrap; only root may read them."""
+    """Energy of CPUs by RAPL (Documentation/power/powercap/powercap.rst). Its counts wrap; only root may read them."""
 
     def __init__(self, sys: Path) -> None:
         """Find the domains under `sys`."""
         self._counters = Counters()
         self._domains: dict[Path, Dimensions] = {}
         self._last: dict[Path, tuple[int, int]] = {}
-        """The last count of a domain, and what its wraps add to it."""
+        """Folder of a domain -> its last count, and the sum that its wraps add."""
         for folder in sorted((sys / "class/powercap").glob("intel-rapl:*")):
             if DOMAIN.fullmatch(folder.name):
                 parents = folder.name.split(":")[:-1]
@@ -150,11 +150,11 @@ class Energy:
         return len(self._domains)
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the energy since the first reading, of those domains that can be read."""
+        """Yield the energy since the first reading, for domains that can be read."""
         for folder, dims in self._domains.items():
             if (count := number(folder / "energy_uj")) is not None:
                 last, wrapped = self._last.get(folder, (count, 0))
-                if count < last:  # it wrapped, or started again at 0
+                if count < last:  # the count has wrapped, or restarted at 0
                     most = number(folder / "max_energy_range_uj") or 0
                     wrapped = wrapped + most if 0 < count - last + most < most / 2 else 0
                 self._last[folder] = count, wrapped
@@ -163,13 +163,13 @@ class Energy:
 
 
 def sensors(chips: Sequence[Path]) -> Iterator[Folder]:
-    """Yield the temperatures and fans of hwmon: Documentation/hwmon/sysfs-interface.rst."""
+    """Yield a folder for each temperature and fan of hwmon: Documentation/hwmon/sysfs-interface.rst."""
     names = {chip: _chip_name(chip) for chip in chips}
     often = {name for name, count in Counter(names.values()).items() if count > 1}
     for chip, name in names.items():
         driver = text(chip / "name")
         total = CPU if driver in CPU_CHIPS else None
-        folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had them before Linux 3.15
+        folder = chip if any(chip.glob("*_input")) else chip / "device"  # the latter before Linux 3.15
         for match in (INPUT.fullmatch(path.name) for path in sorted(folder.glob("*_input"))):
             if match:
                 row = (
@@ -181,7 +181,7 @@ def sensors(chips: Sequence[Path]) -> Iterator[Folder]:
 
 
 def _chip_name(chip: Path) -> str:
-    """Return a name that outlives a restart, as node_exporter makes it of the device and the folder above it."""
+    """Return a name that stays the same after a restart: as in node_exporter, from the device and its parent folder."""
     device = chip / "device"
     parts = device.resolve().parts[-2:] if device.exists() else (text(chip / "name") or chip.name,)
     words = (re.sub(r"[^a-z0-9:_]", "_", part.lower()).strip("_") for part in parts)
@@ -189,7 +189,7 @@ def _chip_name(chip: Path) -> str:
 
 
 def modules(folders: Sequence[Path]) -> Iterator[Folder]:
-    """Yield the memory modules of the controllers; a label that several of a controller have names none."""
+    """Yield a folder for each memory module; a label that is not unique within its controller is not used."""
     labels = {folder: text(folder / "dimm_label") for folder in folders}
     often = Counter((folder.parent, label) for folder, label in labels.items())
     for folder, label in labels.items():
@@ -198,7 +198,7 @@ def modules(folders: Sequence[Path]) -> Iterator[Folder]:
 
 
 class HardwareCollector(Collector):
-    """Reads sysfs at a longer interval, `every`; some sensors answer slowly."""
+    """Reads sysfs at the longer interval `every`, because some sensors answer slowly."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -213,7 +213,7 @@ class HardwareCollector(Collector):
     needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
+        """`clock`: returns monotonic seconds."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
         self._parts: dict[str, Folders | Energy] = {}
@@ -243,16 +243,16 @@ class HardwareCollector(Collector):
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; what cannot be read is absent."""
+        """Yield the readings if they are due; unreadable ones are left out."""
         if self._kept and self._pace.is_due():
             for part in self._parts.values():
                 yield from part.points(at)
             self._kept.save(at)
 
     def describe(self) -> str:
-        """Return how much there is of each kind; modules are parts of a controller."""
+        """Return the number of devices of each kind; memory modules count as parts of their controller."""
         return ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in self._parts.items() if name)
 
     def close(self) -> None:
-        """Keep the counters; no file stays open."""
+        """Save the counters."""
         close_all(self._kept)

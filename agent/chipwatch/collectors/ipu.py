@@ -1,8 +1,8 @@
 """
-Graphcore IPUs, read by the library gcipuinfo of the Poplar SDK, whose enable.sh sets PYTHONPATH.
+Collects metrics of Graphcore IPUs, by the library gcipuinfo of the Poplar SDK, whose enable.sh sets PYTHONPATH.
 
-https://docs.graphcore.ai/projects/command-line-tools/en/latest/device-attributes.html lists the attributes, which are
-strings with units. Tested with a fake of the library and documented attributes; not yet with an IPU.
+Attributes are strings with units: https://docs.graphcore.ai/projects/command-line-tools/en/latest/device-attributes.html
+It was tested with a fake of the library and documented attributes, but not with an IPU.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ATTRIBUTES: Final = {
     ),
     "link speed": gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU),
 }
-"""Attribute -> metric, which has the same unit; only degrees are written C."""
+"""Attribute -> metric. Both have the same unit, but degrees are written C in attributes."""
 USER: Final = "user process id"
 VALUE: Final = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(C|MHz|W|%|GT/s)\s*")
 LARGEST: Final = 1e6
-"""Speed of a link (GT/s) above which a value is not one."""
+"""Highest possible speed of a link (GT/s)."""
 
 
 class IpuCollector(Collector):
     """
-    Reads every IPU of the current partition, or those that the process tree uses.
+    Reads every IPU of the current partition, or only those that the watched process tree uses.
 
-    A call that hangs in the library blocks only this collector's daemon thread.
+    A call that hangs in the library blocks only this collector's thread.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class IpuCollector(Collector):
                 raise Unavailable(f"no process {config.pid} ({config.proc / str(config.pid)} is absent)") from None
         try:
             library = importlib.import_module("gcipuinfo").gcipuinfo()
-            library.setUpdateMode(True)  # else the first values are always returned
+            library.setUpdateMode(True)  # without it, the library always returns its first values
             has_devices = bool(library.getDevices())
         except (ImportError, RuntimeError) as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {problem}; see that PYTHONPATH has the Poplar SDK's") from None
@@ -118,12 +118,12 @@ class IpuCollector(Collector):
         self._dims = {}
 
     def _pids(self) -> set[str]:
-        """Return the pids of the tree as text, none if no process is left."""
+        """Return the PIDs of the tree as text; none if no process is left."""
         return {str(pid) for pid in self._tree.pids()} if self._tree and self._tree.read(rescan=False) else set()
 
 
 def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[Metric, float]]:
-    """Yield the values of a device's attributes; a text without digits means N/A and is skipped."""
+    """Yield the values of a device's attributes; a text without digits means N/A, and is skipped."""
     for name, metric in ATTRIBUTES.items():
         text = device.get(name)
         if text is None or (isinstance(text, str) and not any(map(str.isdigit, text))):

@@ -1,4 +1,4 @@
-"""Memory and swap of the machine."""
+"""Collects memory and swap of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWAP_UTILIZATION: Final = gauge("swap.utilization", "%", "Share of the swap spac
 
 
 class _Memory(NamedTuple):
-    """Bytes; `available` is None if unknown."""
+    """Memory and swap in bytes; `available` is None if unknown."""
 
     total: int
     available: int | None
@@ -31,12 +31,12 @@ class _Memory(NamedTuple):
 
 
 def _memory(data: bytes) -> _Memory:
-    """Parse /proc/meminfo, whose kB are KiB."""
+    """Parse /proc/meminfo; its kB mean KiB."""
     total = _bytes(data, b"MemTotal:")
     if total is None:
         raise LookupError("no MemTotal")
     swap, free = _bytes(data, b"SwapTotal:") or 0, _bytes(data, b"SwapFree:")
-    # Linux before 3.14 has no MemAvailable; free + buffers + cached is another quantity: it includes shared memory.
+    # Linux before 3.14 has no MemAvailable. free + buffers + cached would include shared memory.
     return _Memory(total, _bytes(data, b"MemAvailable:"), *((0, 0) if free is None else (swap, swap - free)))
 
 
@@ -51,7 +51,7 @@ def _psutil_memory(psutil: Any) -> _Memory:
 
 
 class MemoryCollector(Collector):
-    """Reads memory and swap; used is total minus available, as in psutil 7.2."""
+    """Reads memory and swap. Used memory is total minus available, as in psutil 7.2."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -81,7 +81,7 @@ class MemoryCollector(Collector):
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._source is not None
         total, available, swap_total, swap_used = self._source.read()
-        # Some containers mix their own numbers with the host's; more memory than the total is then available.
+        # Some containers mix their numbers with the host's, so that more memory is available than the total.
         if available is not None and 0 <= available <= total != 0:
             yield UTILIZATION.point(at, 100 * (total - available) / total)
             yield USED.point(at, total - available)

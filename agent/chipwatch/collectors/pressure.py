@@ -1,4 +1,4 @@
-"""Pressure stall information: the share of time in which tasks waited for CPU, memory or I/O."""
+"""Collects pressure stall information: the share of time in which tasks waited for CPU, memory or I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 MIN_ELAPSED: Final = 50_000_000
-"""Shortest time between two readings (ns)."""
+"""Shortest time (ns) between two readings for a share."""
 
 # fmt: off
 CPU: Final = gauge(
@@ -33,7 +33,7 @@ _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="ful
 
 
 class _Stalls(NamedTuple):
-    """A file of /proc/pressure, when it was read (monotonic ns), and its microseconds of stall by kind."""
+    """A reading of a file of /proc/pressure: its time (monotonic ns), and microseconds of stall by kind."""
 
     metric: Metric
     file: KeptFile
@@ -42,11 +42,11 @@ class _Stalls(NamedTuple):
 
 
 def _read(metric: Metric, file: KeptFile) -> _Stalls:
-    """Read the file now; raise OSError if the kernel keeps no statistics."""
+    """Read the file; raise OSError if the kernel does not measure pressure."""
     data = file.read(RECORD)
     now = time.monotonic_ns()
     totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
-    if metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
+    if metric is CPU:  # `full` is undefined for a machine: noise, or 0 since Linux 5.18 (commit 890d550d7dba)
         totals.pop(b"full", None)
     return _Stalls(metric, file, now, totals)
 
@@ -93,7 +93,7 @@ class PressureCollector(Collector):
             for kind, total in now.totals.items():
                 stalled = total - before.totals.get(kind, inf)
                 if stalled >= 0:
-                    # The kernel's clock and ours differ by microseconds, so a full stall may result in 100.001.
+                    # The kernel's clock and ours differ by microseconds, so a full stall may give 100.001.
                     yield now.metric.point(at, min(100.0, 100_000 * stalled / elapsed), _KINDS[kind])
 
     def describe(self) -> str:

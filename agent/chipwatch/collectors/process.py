@@ -1,4 +1,4 @@
-"""CPU, memory, threads and I/O of the watched process and its descendants, summed."""
+"""Collects CPU, memory, threads and I/O of the watched process and its descendants, as sums."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open
 REFRESH: Final = 60 * SECOND
 """Interval between readings of the limits, and between scans of all processes."""
 MIN_TICKS: Final = 5
-"""Fewest clock ticks for a share of CPU time; with fewer, the rounding error is too large."""
+"""Fewest clock ticks between two readings for a share of CPU time; with fewer, the rounding error is too large."""
 DENIED: Final = "{}: permission denied for a process of the tree; run the agent as its user or as root"
 
 
 class ProcessCollector(Collector):
-    """Reads the process tree."""
+    """Reads the process tree that starts with --pid or a wrapped command."""
 
     metrics = (CPU_UTILIZATION, CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
     needs = Needs(level=True)
@@ -108,14 +108,14 @@ class ProcessCollector(Collector):
     def _bytes(self, tree: ProcTree, metric: Metric, at: int, value: int) -> Datapoint:
         if tree.is_whole:
             return metric.point(at, value, start_time=tree.start_time)
-        return self._counters.total(metric, at, {"tree": value})  # an earlier agent may have counted processes now gone
+        return self._counters.total(metric, at, {"tree": value})  # not the whole tree: count from the first reading
 
     def _share(self, now: int, cpu: int, second: int) -> float | None:
-        """Return the share of the CPUs used since the last reading, or None if it is not known yet."""
+        """Return the share of the available CPUs that was used since the last reading; None if not known yet."""
         start_time, before = self._base = self._base or (now, cpu)
         ticks = (now - start_time) * second / SECOND
         if ticks < MIN_TICKS or not self._limits.cpus:
             return None
         self._base = now, cpu
-        # More than 100 % is a rounding error, a burst of the quota, or a limit that was raised since the last refresh.
+        # It may exceed 100 % by rounding, by a burst of the quota, or if a limit was raised since the last refresh.
         return min(100.0, 100 * (cpu - before) / ticks / self._limits.cpus)

@@ -1,9 +1,9 @@
 """
-InfiniBand, RoCE and EFA ports, from sysfs.
+Collects metrics of InfiniBand, RoCE and EFA ports, from sysfs.
 
-Each driver has other counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file that is there
-is read. A counter may cost a command to the card's firmware: hence a separate interval, and only the files that the
-level needs.
+Drivers have different counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file is read. A
+counter may send a command to the card's firmware, so there is a longer interval, and only files that the level needs
+are read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from chipwatch.host.rows import FileRow, Folder, Folders, RowFiles
 FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
 SETTINGS: Final = frozenset({"lifespan"})
 WHOLE: Final = "all"
-"""The dimension `port` of counters that the driver has for the device as a whole."""
+"""Value of the dimension `port` for counters of a whole device."""
 REFUSALS: Final = 3
-"""If so many files fail before one is read, the firmware refuses; each further reading would add to the kernel log."""
+"""Failures without a success after which the firmware counts as refusing; more would only fill the kernel's log."""
 
 PORT: Final = ("device", "port")
 # fmt: off
@@ -59,7 +59,7 @@ OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", 
 # fmt: on
 
 WORDS: Final = re.compile(r"port_(xmit|rcv)_data(_64)?")
-"""Counters of units of four bytes."""
+"""Matches counters in units of four bytes."""
 FIRST_OF: Final[tuple[tuple[Metric, Mapping[str, str], tuple[str, ...]], ...]] = (
     (SENT, {}, ("port_xmit_data_64", "port_xmit_data", "tx_bytes", "ip4OutOctets+ip6OutOctets",
             "tx_rdma_ucast_bytes+tx_rdma_mcast_bytes")),
@@ -79,14 +79,14 @@ FIRST_OF: Final[tuple[tuple[Metric, Mapping[str, str], tuple[str, ...]], ...]] =
     (CONGESTION, {"kind": "ecn_marked"}, ("np_ecn_marked_roce_packets", "RxECNMrkd", "rx_ecn_marked_pkts",
                                           "rx_rdma_ecn_pkts")),
 )  # fmt: skip
-"""Metric, dimensions, and the files of the drivers: the first that can be read counts; `+` adds two."""
+"""Metric, dimensions, and files of several drivers: the first readable file counts; `+` adds two."""
 LINK_ERROR: Final = re.compile(
     r"symbol_error|link_error_recovery|local_link_integrity_errors|excessive_buffer_overrun_errors"
     r"|port_(rcv|xmit)_(constraint_)?errors|port_rcv_remote_physical_errors|port_(rcv|xmit)_discards"
     r"|[rt]x_roce_(errors|discards)|(un)?recoverable_err(ors)?|rx_drops|ip[46]InDiscards|rxVlanErrors"
     r"|rx_rdma_mtu_discard_pkts|req_rx_inval_pkts"
 )
-"""The counters in ERRORS; an application's own errors, such as a wrong key, are in DETAIL only."""
+"""Matches counters that ERRORS sums. Errors of applications, such as a wrong key, are only in DETAIL."""
 ERROR: Final = re.compile(
     r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive"
     r"|inval_pkts|outou?f_",
@@ -96,15 +96,15 @@ OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_
 METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
 GAUGES: Final = (
-    # The kernel answers EINVAL for a width or speed that it does not know.
+    # The kernel returns EINVAL for a width or speed that it does not know.
     FileRow(STATE, "state", pattern=re.compile(rb"^(?:(4:)|\d:)")),
     FileRow(RATE, "rate", pattern=re.compile(rb"^(\d+(?:\.\d+)?) Gb/sec")),
 )
-"""Of a port: `4: ACTIVE` and `100 Gb/sec (4X EDR)`."""
+"""Files of a port: `4: ACTIVE` and `100 Gb/sec (4X EDR)`."""
 
 
 def counter_rows(files: Mapping[str, str]) -> Iterator[FileRow]:
-    """Yield the rows that files make, given their paths by name."""
+    """Yield the rows for the counters of a port; `files`: name -> path."""
     used: set[str] = set()
     for metric, more, choices in FIRST_OF:
         there = [names for choice in choices if files.keys() >= {*(names := choice.split("+"))}]
@@ -124,34 +124,34 @@ def counter_rows(files: Mapping[str, str]) -> Iterator[FileRow]:
 
 
 class _Card:
-    """The refusals of one card, which its ports share."""
+    """Keeps track of a card's firmware that refuses to answer; its ports share it."""
 
     def __init__(self) -> None:
         self.backoff = Backoff()
         self.problem = ""
-        """Why it refused in this reading."""
+        """Why the card refused in this reading; "" if it did not."""
 
     def refuse(self, now: float, error: OSError) -> None:
-        """Leave the card alone from `now` (monotonic s)."""
+        """Record a refusal at `now` (monotonic s); the card is not read for a while."""
         delay = self.backoff.fail(now)
         self.problem = f"refuses its counters: {error.strerror}; asked again in {delay / 60:.0f} min"
 
     def end(self, now: float) -> None:
-        """End a reading at `now` (monotonic s)."""
+        """End a reading at `now` (monotonic s); without a refusal, the card counts as working."""
         if not self.problem and self.backoff.allows(now):
             self.backoff.succeed()
         self.problem = ""
 
 
 class _Port(RowFiles):
-    """The files of one port, or of a card as a whole; those that fail are left alone for a while."""
+    """The files of one port, or of a whole card; a file that fails is not read for a while."""
 
     def __init__(self, folder: Path, card: _Card, clock: Clock) -> None:
         super().__init__(folder)
         self._card, self._clock = card, clock
         self._now, self._refused, self._has_answered = 0.0, 0, False
         self._chosen: dict[tuple[str, Dimensions], str] = {}
-        """The source of each series: another file counts from another moment."""
+        """Series -> its file. It never changes, because another file may have counted from another time."""
         self._retry: dict[str, Backoff] = {}
 
     def read(self, rows: Iterable[FileRow]) -> Iterator[tuple[FileRow, float]]:
@@ -164,7 +164,7 @@ class _Port(RowFiles):
                 yield row, value
 
     def text(self, path: str) -> bytes | None:
-        if "/" not in path:  # state and rate, which cost no command
+        if "/" not in path:  # state and rate, which need no command
             return super().text(path)
         if self._card.problem or (path in self._retry and not self._retry[path].allows(self._now)):
             return None
@@ -183,7 +183,7 @@ class _Port(RowFiles):
         return text
 
     def reject(self, row: FileRow, text: bytes) -> None:
-        for path in row.path.split("+"):  # `N/A (no PMA)`
+        for path in row.path.split("+"):  # the file has `N/A (no PMA)`
             self._leave(path)
 
     def _leave(self, path: str) -> None:
@@ -191,13 +191,13 @@ class _Port(RowFiles):
 
 
 def counter_files(folder: Path) -> dict[str, str]:
-    """Return the paths of a port's counters by name."""
+    """Return name -> path of a port's counters."""
     paths = (path for name in FOLDERS for path in sorted((folder / name).glob("*")))
     return {path.name: f"{path.parent.name}/{path.name}" for path in paths if path.name not in SETTINGS}
 
 
 def by_turns(rows: Iterable[FileRow]) -> list[FileRow]:
-    """Return the rows, of their folders by turns: one that fails as a whole must not look like a card that refuses."""
+    """Alternate rows of different folders, so that a failing folder does not look like a refusing card."""
     folders: dict[str, list[list[FileRow]]] = {}
     for _, of_series in groupby(rows, key=lambda row: (row.metric, row.dims)):
         choices = list(of_series)
@@ -207,7 +207,7 @@ def by_turns(rows: Iterable[FileRow]) -> list[FileRow]:
 
 
 class RdmaCollector(Collector):
-    """Reads the ports of all RDMA devices, at a separate interval."""
+    """Reads the ports of all RDMA devices, at the longer interval `every`."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -242,7 +242,7 @@ class RdmaCollector(Collector):
             raise Unavailable(f"no RDMA device in {self._folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; raise PartlyCollected for devices that refuse."""
+        """Yield the readings if they are due; raise PartlyCollected if a device refuses."""
         if self._kept is None or self._ports is None or not self._pace.is_due():
             return
         states = {}
@@ -269,7 +269,7 @@ class RdmaCollector(Collector):
         return ", ".join(names[:8]) + " …" * (len(names) > 8)
 
     def _find(self, ports: Sequence[Path]) -> Iterator[Folder]:
-        """Yield the ports of each card, and the card as a whole."""
+        """Yield a folder for each port, and for each card as a whole."""
         cards = {card.name: card for card in (port.parents[1] for port in ports)}
         names = cards.keys() - {*self._config.exclude}
         self._cards = {name: self._cards.get(name) or _Card() for name in sorted(names)}
@@ -282,7 +282,7 @@ class RdmaCollector(Collector):
                 rows = [*GAUGES, *by_turns(counter_rows(files))]
                 yield Folder(port, Dimensions(device=name, port=port.name), rows)
         for name in self._cards if self._level >= Level.DETAILED else ():
-            # Before Linux 5.14, drivers repeat the counters of the only port here.
+            # Before Linux 5.14, the card's folder repeats the counters of its only port.
             own = {file: path for file, path in counter_files(cards[name]).items() if file not in seen[name]}
             yield Folder(cards[name], Dimensions(device=name, port=WHOLE), by_turns(counter_rows(own)))
 
@@ -291,5 +291,5 @@ class RdmaCollector(Collector):
         return _Port(folder, self._cards[name], self._clock)
 
     def close(self) -> None:
-        """Keep the counters; no file stays open."""
+        """Save the counters."""
         close_all(self._kept)

@@ -1,4 +1,4 @@
-"""Health of storage: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
+"""Collects the health of storage: NVMe drives, file systems that became read-only, servers of NFS and Lustre."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NVME: Final = gauge("disk.nvme.state", "1", "Whether an NVMe controller is live:
 TEMPERATURE: Final = gauge("disk.nvme.temperature", "Cel", "Temperature of an NVMe drive.", Level.DETAILED, DEVICE)
 EXT4: Final = (FileRow(ERRORS, "errors_count"),)
 MILLIDEGREES: Final = re.compile(rb"^([1-9]\d*)$")
-"""An absent sensor reads 0."""
+"""Matches a temperature other than 0, which an absent sensor reads."""
 DRIVE: Final = (
     FileRow(NVME, "state", pattern=re.compile(rb"(live)|\S")),
     FileRow(TEMPERATURE, "hwmon*/temp1_input", 1e-3, MILLIDEGREES),
@@ -44,13 +44,13 @@ CONNECTED: Final = gauge(
 WRITABLE: Final = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3", "reiserfs", "vfat", "xfs", "zfs"}
 )
-"""File systems of disks; others, such as squashfs, are read-only by design."""
+"""Types of file systems on disks. Others, such as squashfs, are read-only by design."""
 TARGET: Final = re.compile(r"^\s*target: (\S+)$", re.MULTILINE)
 IMPORT: Final = (FileRow(CONNECTED, "import", pattern=re.compile(rb"^\s*state: (?:(FULL|IDLE)$|\S)", re.MULTILINE)),)
-"""An import of Lustre that works; IDLE: disconnected without requests (lustre/include/lustre_import.h)."""
+"""The file of a Lustre import, 1 if it works. IDLE is disconnected for lack of requests (lustre_import.h)."""
 IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0
-"""Seconds to wait for mountstats, should it block behind a mount that hangs."""
+"""Seconds to wait for mountstats, which may block behind a hanging mount."""
 
 SOURCE: Final = ("source",)
 RETRANSMITS: Final = counter("nfs.retransmits", "{request}", "Requests that were sent again.", dims=SOURCE)
@@ -66,11 +66,11 @@ TIME: Final = counter(
 NFS_METRICS: Final = (RETRANSMITS, TIMEOUTS, UNANSWERED, READ, WRITTEN, OPERATIONS, TIME)
 NFS_TYPES: Final = frozenset({"nfs", "nfs4"})
 REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
-"""Where the fields of `xprt:` have the requests sent and the answers received (net/sunrpc/xprtsock.c of Linux)."""
+"""Transport -> indexes in the fields of `xprt:` of requests sent and answers received (net/sunrpc/xprtsock.c)."""
 
 
 class MountCounts(NamedTuple):
-    """One mount: requests, bytes, and for read, write and other requests their number and time (s)."""
+    """Counts of one mount: requests, bytes; `operations`: kind -> number of requests and their time (s)."""
 
     point: bytes
     sent: int
@@ -84,9 +84,9 @@ class MountCounts(NamedTuple):
 
 def mount_counts(data: bytes) -> dict[str, MountCounts]:
     """
-    Return the counts of a file mountstats by source; of several mounts of one source the first.
+    Parse mountstats; return source -> counts of its first mount. Raise ValueError or LookupError.
 
-    The kernel answers it without asking the server. Raises ValueError or LookupError.
+    The kernel returns this file without asking the server.
     """
     counts = {}
     for part in (b"\n" + data).split(b"\ndevice ")[1:]:
@@ -121,7 +121,7 @@ def _mount(point: bytes, lines: list[bytes]) -> MountCounts:
 
 
 class NfsSource:
-    """One mounted file system of a server."""
+    """One mounted file system of an NFS server, from reading to reading."""
 
     def __init__(self, name: str) -> None:
         self._dims = Dimensions(source=name)
@@ -129,7 +129,7 @@ class NfsSource:
         self._answered: tuple[int, int, float] | None = None
 
     def points(self, at: int, now: float, counts: MountCounts) -> Iterator[Datapoint]:
-        """Yield the counts as of `now` (monotonic s)."""
+        """Yield the points of counts that were read at `now` (monotonic s)."""
         if self._answered is None or counts.received != self._answered[1]:
             self._answered = counts.sent, counts.received, now
         sent, _, since = self._answered
@@ -146,7 +146,7 @@ class NfsSource:
 
 
 class StorageCollector(Collector):
-    """Reads the health of local and remote storage, at a separate interval; touches no file system."""
+    """Reads the health of local and remote storage, at the longer interval `every`; accesses no file system."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -162,7 +162,7 @@ class StorageCollector(Collector):
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
-        # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
+        # Process 1 has the host's mounts; ours may be read-only by systemd's ProtectSystem.
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
         self._sources: dict[tuple[str, bytes], NfsSource] = {}
@@ -174,7 +174,7 @@ class StorageCollector(Collector):
         self._silent: dict[Dimensions, str] = {}
 
     def waits(self) -> bool:
-        """Return whether there is a driver or a server to wait for: an NVMe drive, NFS or Lustre."""
+        """Return True if a reading may wait for a driver or a server: of an NVMe drive, NFS or Lustre."""
         return not at_once(
             lambda: not (self._has_nfs(self._lines()) or len(self._drives) or any(map(len, self._targets))), "mounts"
         )
@@ -238,14 +238,14 @@ class StorageCollector(Collector):
             return []
 
     def _read(self, name: str) -> bytes:
-        """Return a file of the first process, or where that is forbidden our own; raise OSError."""
+        """Read a file of process 1, or of this process if that is forbidden; raise OSError."""
         for process in self._processes:
             with suppress(OSError):
                 return (process / name).read_bytes()
         raise OSError(f"{self._processes[0] / name} cannot be read")
 
     def _disks(self, lines: Iterable[MountLine]) -> list[MountLine]:
-        """Return the first mount of each file system on a disk; bind mounts repeat it."""
+        """Return the first mount of each file system on a disk; bind mounts would repeat it."""
         disks: dict[str, MountLine] = {}
         for line in lines:
             if line.mount.type in WRITABLE and "rw" in line.options.split(","):
@@ -263,7 +263,7 @@ class StorageCollector(Collector):
 
 
 def targets(folders: Sequence[Path]) -> Iterator[Folder]:
-    """Yield the imports of Lustre by the name of their target."""
+    """Yield a folder for each Lustre import, with the name of its target."""
     for folder in folders:
         if (folder / "import").exists():
             named = TARGET.search(text(folder / "import"))
@@ -273,9 +273,9 @@ def targets(folders: Sequence[Path]) -> Iterator[Folder]:
 
 def is_read_only(line: MountLine) -> bool:
     """
-    Return whether a file system that is mounted for writing refuses to write.
+    Return True if a file system that is mounted for writing refuses writes.
 
-    After an error the file system is read-only and its mount is still `rw`; a person who remounts it changes both.
-    Since Linux 6.15, ext4 stays `rw` and adds `emergency_ro`, or `shutdown` if it takes no reads either.
+    After an error, the file system becomes `ro` while its mount stays `rw`; a person who remounts it changes both.
+    Since Linux 6.15, ext4 stays `rw` and adds `emergency_ro`, or `shutdown` if it also refuses reads.
     """
     return bool({"ro", "emergency_ro", "shutdown"} & {*line.super_options.split(",")})

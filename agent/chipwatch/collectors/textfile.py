@@ -1,7 +1,8 @@
 """
-Reads files of metrics in the text format, which cron scripts and NCCL Inspector write for node_exporter.
+Collects metrics from files in Prometheus' text format, which cron scripts and NCCL Inspector write for node_exporter.
 
-Names and labels stay as they are, but for labels that distinguish processes and calls. A file is read when it changed.
+Names and labels stay as they are, except for labels that distinguish processes and calls, which are dropped. A file
+is read again when it has changed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))
 UNBOUNDED: Final = ("coll_sn", "comm_hash", "comm_id", "p2p_sn", "pid", "timestamp")
-"""Labels of NCCL Inspector that have a value for each process, communicator or call."""
+"""Labels of NCCL Inspector that have a different value for each process, communicator or call."""
 DIGITS: Final = re.compile("[0-9]+")
 
 
@@ -40,10 +41,10 @@ class _File:
         self._points: list[Datapoint] = []
         self.problems: list[str] = []
         self.written = 0
-        """When the file was written (ns since the epoch)."""
+        """Time at which the file was written (ns since the epoch)."""
 
     def read(self, at: int) -> list[Datapoint]:
-        """Return the points, of the last whole reading if the file is being written; raise OSError."""
+        """Return the points of the file, or of its last complete reading while it is being written. Raise OSError."""
         self._read(at)
         return [point._replace(at=at) for point in self._points]
 
@@ -112,7 +113,7 @@ class TextfileCollector(Collector):
             raise Unavailable('no file is configured: set files = ["/path/*.prom"] in [collectors.textfile]')
 
     def yields_others(self) -> bool:
-        """Return True: the files determine the metrics besides those that are declared."""
+        """Return True: the files determine further metrics."""
         return True
 
     def collect(self, at: int) -> Iterable[Datapoint]:
@@ -121,20 +122,20 @@ class TextfileCollector(Collector):
         ages: dict[str, float] = {}
         count, most = 0, self._config.max_series
         for path, file in self._found(problems).items():
-            if count >= most:  # the rest is not even read: each of them may hold as many series
+            if count >= most:  # do not even read the rest: each file may have as many series
                 problems.append(f"{path}: the files before it have {count} series (max_series); the rest is left out")
                 self._files = {earlier: earlier_file for earlier, earlier_file in self._files.items() if earlier < path}
                 break
             try:
                 points = file.read(at)
-            except FileNotFoundError:  # it was renamed or deleted since it was listed
+            except FileNotFoundError:  # the file was renamed or deleted after it was listed
                 continue
             except OSError as problem:
                 problems.append(f"{path}: {problem.strerror or problem}")
                 continue
             age = max(0.0, (at - file.written) / 1e9)
             name = os.fsencode(Path(path).name).decode(errors="replace")
-            name = DIGITS.sub("#", name)  # digits may be a pid
+            name = DIGITS.sub("#", name)  # digits may be a PID
             ages[name] = max(age, ages.get(name, 0.0))
             problems += [f"{path}: {problem}" for problem in file.problems]
             if age > self._config.max_age:

@@ -1,5 +1,5 @@
 """
-The commands of the command line: they parse their options, and print.
+The commands of the command line: each parses its options, calls other packages, and prints the result.
 
-A state that lives on while the agent runs, or a judgement, belongs in a room below.
+State of a running agent and decisions about readings belong in those packages, not here.
 """

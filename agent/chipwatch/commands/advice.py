@@ -17,7 +17,7 @@ from chipwatch.service import log_formats as formats
 
 
 def plan(given: SimpleNamespace) -> int:
-    """Print what would be sent, and what it costs; return FAILED if a sink would reject a part."""
+    """Print how much would be sent, and the cost; return FAILED if a sink would reject a part."""
     config = configured(given)
     logging.disable(logging.WARNING)
     terms = Terms(**{key: getattr(given, key) for key in Terms._fields})
@@ -28,7 +28,7 @@ def plan(given: SimpleNamespace) -> int:
 
 
 def dashboard(given: SimpleNamespace) -> int:
-    """Print a dashboard, or alarms; what they leave out goes to standard error."""
+    """Print a dashboard or alarms; notes on what was left out go to standard error."""
     config = configured(given)
     logging.disable(logging.WARNING)
     made = make.make(config, options.options(given))

@@ -1,4 +1,4 @@
-"""`chipwatch status`, `chipwatch jobs` and `chipwatch why`: answers of the running agent."""
+"""`chipwatch status`, `chipwatch jobs` and `chipwatch why`: ask the running agent, print its answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _json(answer: Mapping[str, Any]) -> str:
 
 
 def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]]:
-    """Return the jobs of that name, all without one; raise ConfigError if there is none."""
+    """Return the jobs with this name, all if it is None; raise ConfigError if no job has it."""
     jobs: list[Mapping[str, Any]] = [job for job in answer["jobs"] if name in (None, job["job"])]
     if name is not None and not jobs:
         names = [job["job"] for job in answer["jobs"]]
@@ -57,7 +57,7 @@ def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any
 
 
 def why_text(answer: Mapping[str, Any], name: str | None) -> str:
-    """Return a block for each job: its causes, or why there are none."""
+    """Return a block of lines for each job: the causes that slow it, or why none is named."""
     lines = [line for job in chosen(answer, name) for line in _lines(job, answer["dollars_per_hour"])]
     lines = lines or ["no job holds an accelerator"]
     return "\n".join([*lines, *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items())])
@@ -92,17 +92,17 @@ def _cost(cause: Mapping[str, Any], price: float | None) -> str:
 
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")
-"""States that have a column only if a job has them."""
+"""States whose column is left out unless a job has them."""
 RIGHT: Final = ("GPUS", "SINCE", *(state.upper() for state in (*STATES, *REST)), "MEMORY MAX", "ENERGY", "COST")
 TITLES: Final = ("JOB", "USER", *RIGHT, "NOW")
 EMPTY: Final = {"USER": ("", "-"), "COST": ("", "-"), **{state.upper(): ("", "0 %") for state in REST}}
-"""Column -> cells that count as empty; a column with only these is left out. Other columns: the empty text."""
+"""Column -> cells that count as empty, "" for other columns. A column with only empty cells is left out."""
 LONGEST: Final = 40
-"""Characters of a job's name that are shown."""
+"""Most characters of a job's name."""
 
 
 def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """Return the answer on the agent's state as text; `verbose` says why collectors are absent."""
+    """Return the agent's state as text; with `verbose` also why collectors are absent."""
     share = answer["cpu_percent"]
     usage = f"{answer['cpu_seconds']:.1f} s of CPU to start" if share is None else f"{share:.1f} % of a core"
     up = duration(answer["uptime_seconds"], 2)
@@ -122,7 +122,7 @@ def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
 
 
 def _judged(answer: Mapping[str, Any]) -> str:
-    """Return the last line: fine, or what is not."""
+    """Return the last line: fine, or the faults."""
     sources, sinks = [*answer["collectors"].items(), *answer["processors"].items()], answer["sinks"]
     faults = [f"{name} fails" for name, source in sources if source["state"] == "failing"]
     faults += [f"{name} cannot send" for name, sink in sinks.items() if sink["last_error"] and sink["kept"]]
@@ -135,7 +135,7 @@ def _judged(answer: Mapping[str, Any]) -> str:
 
 
 def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a sink: its counts, the reasons of lost points, and the last error."""
+    """Yield the rows of a sink: its counts, the reasons for lost points, and its last error."""
     counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
     counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
     last = sink["seconds_since_delivery"]
@@ -149,7 +149,7 @@ def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def jobs_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer on jobs as a table, with a row for devices that no job holds, and what could not be known."""
+    """Return a table of jobs with a row for free devices, then why jobs are slow, then unknown things."""
     devices, at = device_states(answer), answer["at"]
     rows = [_row(job, devices, at) for job in sorted(answer["jobs"], key=lambda job: job["since"])]
     free = [device for device in devices if not device.jobs]
@@ -171,13 +171,13 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
 
 
 def aligned(rows: Sequence[Mapping[str, str]], titles: Iterable[str], right: Collection[str]) -> Iterator[str]:
-    """Return the lines of a table of jobs, without columns that are empty; those in `right` are aligned there."""
+    """Return the lines of a table without its empty columns; the columns in `right` are aligned right."""
     cells = {title: [title, *(row.get(title, "") for row in rows)] for title in titles}
     return table(TableColumn(cells[title], title in right, EMPTY.get(title, ("",))) for title in cells)
 
 
 def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:
-    key = {name: job[name] for name in ("kind", "namespace", "job")}  # two jobs may have one name
+    key = {name: job[name] for name in ("kind", "namespace", "job")}  # the name alone may not be unique
     mine = [device for device in devices if key in device.holders]
     total = sum(job["seconds"].values())
     shares = {state: 100 * job["seconds"][state] / total if total else 0.0 for state in (*STATES, *REST)}
@@ -199,7 +199,7 @@ def _number(devices: Iterable[DeviceState]) -> str:
 
 
 def _now(devices: Sequence[DeviceState], at: float) -> str:
-    """Return what devices do now: `0-3 busy; 4,5 held: no kernel since 10:28`."""
+    """Say what devices do now: `0-3 busy; 4,5 held: no kernel since 10:28`."""
     numbers_by_doing: dict[str, list[str]] = {}
     for device in devices:
         since = device.seconds_since_kernel
@@ -209,7 +209,7 @@ def _now(devices: Sequence[DeviceState], at: float) -> str:
 
 
 def _ranges(numbers: Iterable[str]) -> str:
-    """Return numbers as `0-3,5`; numbers of parts, such as 0.1, stay as they are."""
+    """Join numbers of devices: `0-3,5`; numbers of partitions, such as 0.1, form no ranges."""
     parts: list[list[str]] = []
     for number in numbers:
         last = parts[-1][-1] if parts else ""

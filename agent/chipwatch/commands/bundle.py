@@ -1,4 +1,4 @@
-"""`chipwatch check --bundle`: one file for a ticket, without secrets, hosts, addresses and users."""
+"""`chipwatch check --bundle`: packs logs and state into one file for a ticket, without secrets and names."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.service.log_file import LOG_NAME
 
 MOST_LOG: Final = 64 << 10
-"""Bytes of the end of each log file that are packed."""
+"""Most bytes of a log file; its end is packed."""
 MOST_INCIDENT: Final = 32 << 20
-"""Bytes of the newest incident that are packed."""
+"""Most bytes of the newest incident; its beginning is packed."""
 SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|cookie|cert", re.IGNORECASE)
-"""Keys of options whose values are secrets."""
+"""Matches the keys of options whose values are secret."""
 TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-"""Options that are packed, and what is replaced in every text."""
+"""Options whose values are packed, and patterns that are replaced in every text."""
 SHORTEST: Final = 4
-"""Characters of a secret that is looked for in all texts."""
+"""Fewest characters of a secret that is replaced in all texts; a shorter one would match ordinary words."""
 ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORECASE)
-"""Printable characters as URLs, JSON and Python may write them."""
+"""Matches escapes of printable characters in URLs, JSON and Python."""
 PATTERNS: Final = tuple(
     (re.compile(pattern.replace("SENSITIVE", TABLE["sensitive"]), re.IGNORECASE), instead)
     for pattern, instead in TABLE["patterns"]
@@ -47,7 +47,7 @@ PATTERNS: Final = tuple(
 
 
 def check_new(file: Path, option: str) -> None:
-    """Raise ConfigError where `option` could not make `file`, so that a person sees it before the check begins."""
+    """Raise ConfigError if `option` cannot create `file`; called early, before the check takes its time."""
     if file.exists() or file.is_symlink():
         raise ConfigError(f"{option} {file}: it exists; name a new file")
     if not file.parent.is_dir():
@@ -58,7 +58,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     """
     Write a new .tar.gz of mode 0600: versions, configuration, state of the running agent, `lines` of a check, logs.
 
-    `values` of the machine's dimensions are replaced by their names. Raise CommandError.
+    `values`: dimensions of this machine; each value is replaced by its key. Raise CommandError.
     """
     folder = state_folder(config.spool, os.environ)
     parts: dict[str, Any] = {
@@ -71,7 +71,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     for log in (folder / LOG_NAME, folder / f"{LOG_NAME}.1"):
         with suppress(OSError), log.open("rb") as source:
             if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
-                source.readline(MOST_LOG)  # no pattern would find a secret in half a line
+                source.readline(MOST_LOG)  # skips half a line, in which no pattern would find a secret
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
     names = names_of_people_and_hosts(config) | {value: f"<{word}>" for word, value in values.items()}
     for newest in incidents(folder / INCIDENTS)[:1]:
@@ -107,7 +107,7 @@ def _recorded(path: Path) -> Iterator[Any]:
 
 
 def scrub(text: str, names: Mapping[str, str]) -> str:
-    """Return `text` with the keys of `names` replaced by their values, and without what PATTERNS finds."""
+    """Replace the keys of `names` in `text` by their values, and matches of PATTERNS."""
     text = without_secrets(ESCAPES.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text))
     for name in sorted(names, key=len, reverse=True):
         whole, instead = rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", names[name].replace("\\", r"\\")
@@ -118,7 +118,7 @@ def scrub(text: str, names: Mapping[str, str]) -> str:
 
 
 def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return `value` with each text in it scrubbed, before JSON escapes characters of it."""
+    """Scrub every text within `value`. It must happen before JSON escapes characters."""
     if isinstance(value, Mapping):
         return {scrub(str(key), names): _scrubbed(inner, names) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -127,7 +127,7 @@ def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def names_of_people_and_hosts(config: Config) -> dict[str, str]:
-    """Return the names of this host, its users and projects, and its secrets, each with its replacement."""
+    """Return name or secret -> replacement, for this host, its users, its projects and its secrets."""
     hosts = {platform.node(), socket.gethostname()}
     with suppress(OSError):
         hosts |= {*Path("/etc/hostname").read_text().split()}
@@ -147,7 +147,7 @@ def names_of_people_and_hosts(config: Config) -> dict[str, str]:
 
 
 def _versions() -> str:
-    """Return the versions of the agent and of its libraries; names of other packages may be private."""
+    """Return versions of the agent and its libraries, and names of set variables. Other packages may be private."""
     wanted: set[str] = set()
     with suppress(metadata.PackageNotFoundError):
         wanted = {re.split(r"[^\w.-]", line)[0] for line in metadata.requires("chipwatch") or ()}
@@ -161,7 +161,7 @@ def _versions() -> str:
 
 
 def _packed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration: numbers and `packed_texts`; for other options only whether they are set."""
+    """Return the configuration with the values of numbers and of `packed_texts`; other values become <set>."""
     return {
         key: {name: _packed(table) for name, table in value.items()} if key in TABLES else _allowed(key, value)
         for key, value in config.items()
@@ -176,7 +176,7 @@ def _allowed(key: str, value: Any) -> Any:
 
 
 def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts of options whose values are left out."""
+    """Yield the texts of options whose keys say that they are secret."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _secrets(inner, is_secret=is_secret or bool(SECRET_KEYS.search(str(key))))

@@ -1,4 +1,4 @@
-"""`chipwatch check --capture`: the raw readings of a machine as one JSON file, from which a fixture is made."""
+"""`chipwatch check --capture`: writes all files and calls of a reading to one JSON file, to make a test fixture."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ from chipwatch.host import nvml
 MOST_CALLS: Final = 20_000
 MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 64 << 10
-"""Bytes of one file."""
+"""Most bytes of one file."""
 MOST: Final = 8 << 20
-"""Bytes of all files."""
+"""Most bytes of all files together."""
 MOST_KNOWN: Final = 500
-"""Identifiers that are replaced wherever they occur, each also in hex digits."""
+"""Most identifiers that are replaced wherever they occur, also where they are written as hex digits."""
 MOST_IDENTIFIER: Final = 256
-"""Bytes of a file with an identifier."""
+"""Most bytes of a file with an identifier."""
 BOARD: Final = "class/dmi/id"
-"""Folder of /sys with the serial numbers of the board, its case and the machine."""
+"""Folder below /sys with serial numbers of the board, its case and the machine."""
 OF_PROC: Final = ("driver", "meminfo")
-"""Parts of /proc that are taken: nothing of processes, mounts, addresses and the command line of the kernel."""
+"""Parts of /proc that are captured. Others have processes, mounts, addresses or the kernel's command line."""
 CGROUPS: Final = ("fs", "cgroup")
-"""Folder of /sys that is left out: it names pods, users and units."""
+"""Folder below /sys that is left out: it names pods, users and units."""
 SECRET_FILES: Final = re.compile(r"serial|unique_id|uuid|guid|wwid|mac_?addr|^address$|^vpd|asset|gids", re.IGNORECASE)
 IDENTIFIERS: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b(?=\d*[a-f])[0-9a-f]{16,}\b"
     r"|\b(?:[0-9a-f]{4}:){3,7}[0-9a-f]{4}\b|(?<=[a-z]x)(?:[0-9a-f]{12}|[0-9a-f]{16})(?![0-9a-z])",
     re.IGNORECASE,
 )
-"""UUIDs, hardware addresses and GUIDs, also in the names that udev makes of them (enx, rocex), long hex numbers."""
+"""Matches UUIDs, hardware addresses, GUIDs and long hex numbers, also in names of udev (enx..., rocex...)."""
 LABELLED: Final = re.compile(r"(\bserial(?:[ _-]?(?:number|no\.?))?[ \t]*[:=][ \t]*)([\w.-]{4,})", re.IGNORECASE)
-"""A serial number in a text, after its label."""
+"""Matches a serial number in a text, after its label."""
 KNOWN: Final = re.compile(r"(?=\D*\d)(?=.*[1-9a-eg-z])\S{6,200}", re.IGNORECASE)
-"""A word that is one machine's alone, so that it is replaced wherever it occurs; zeros and Fs mean none."""
+"""Matches a word that identifies one machine, so that it is replaced everywhere. Only zeros or Fs mean no number."""
 TEXTS: Final = frozenset({"nvmlSystemGetDriverVersion", "nvmlDeviceGetUUID", "nvmlDeviceGetName"})
 ADDRESSES: Final = {"nvmlGpmMetricsGet": (8, 24), "nvmlEventSetWait_v2": (0, 8), "nvmlGpuInstanceGetInfo": (0, 8)}
-"""Where structs of NVML hold addresses in memory, which are set to 0."""
+"""Function of NVML -> first and last byte of its struct that hold a memory address, which is set to 0."""
 CLUSTER: Final = "nvmlDeviceGetGpuFabricInfoV", 4, 20
-"""The struct of NVML with a binary UUID, and where this is."""
+"""Function of NVML whose struct has a binary UUID, and the first and last byte of that."""
 
 
 class Mask:
-    """Replaces identifiers by others of the same form; within one capture the same by the same."""
+    """Replaces identifiers by made-up ones of the same form; equal identifiers stay equal within a capture."""
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
-        """`names` of hosts and people, with what is written instead."""
+        """`names`: names of hosts and people -> their replacement."""
         self._salt = os.urandom(16)
         self._names = names or {}
         self._known: dict[str, tuple[str, str]] = {}
-        """Identifiers so far: each in hex digits, and what is written instead."""
+        """Identifier so far -> the same as hex digits, and its replacement."""
 
     def identifier(self, text: str) -> str:
-        """Return other letters and digits in the same places, from now on wherever `everywhere` finds the text."""
+        """Replace an identifier by other letters and digits; from now on `everywhere` replaces it, too."""
         digest = hashlib.shake_128(self._salt + text.encode(errors="replace")).digest(len(text))
         digits = "0123456789" if text.isdecimal() else "0123456789abcdef"
         instead = "".join(
@@ -78,11 +78,11 @@ class Mask:
         return instead
 
     def words(self, text: str) -> str:
-        """Return a text of identifiers, with each of its words replaced."""
+        """Replace each word of a text as an identifier."""
         return re.sub(r"\S+", lambda match: self.identifier(match[0]), text)
 
     def everywhere(self, text: str) -> str:
-        """Return a text without the identifiers so far, also where nothing says that they are some."""
+        """Replace all identifiers so far, also where their form does not show that they are identifiers."""
         for known, (hexed, instead) in self._known.items():
             if known in text:
                 text = re.sub(rf"(?<![^\W_]){re.escape(known)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
@@ -91,23 +91,23 @@ class Mask:
         return text
 
     def text(self, text: str) -> str:
-        """Return a text with each identifier and each name replaced."""
+        """Replace each identifier and each name in a text."""
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
         text = LABELLED.sub(lambda match: match[1] + self.identifier(match[2]), text)
         return self.path(without_secrets(text))
 
     def path(self, text: str) -> str:
-        """Return a text with each identifier replaced, but no name: that may be a word of the kernel."""
+        """Replace each identifier in a path, but no names: these may be words of the kernel."""
         return IDENTIFIERS.sub(lambda match: self.identifier(match[0]), text)
 
     def data(self, data: bytes) -> bytes:
-        """Return other bytes; zeros, which mean none, stay."""
+        """Replace bytes by others; if all are zero, there is no identifier, and they stay."""
         return hashlib.shake_128(self._salt + data).digest(len(data)) if any(data) else data
 
 
 class Calls:
-    """A library of NVML whose calls are kept with their arguments, codes and answers."""
+    """Wraps NVML's library; keeps each call with its arguments, code and answer."""
 
     def __init__(self, library: Any, mask: Mask) -> None:
         self._library, self._mask = library, mask
@@ -116,7 +116,7 @@ class Calls:
         self.made: list[dict[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        """Return a function of the library that keeps its calls; raise AttributeError without one."""
+        """Return a function of the library that keeps its calls; raise AttributeError if there is none."""
         function = getattr(self._library, name)
         if name == "nvmlErrorString":
             return function  # type: ignore[no-any-return]  # ctypes has no types
@@ -143,8 +143,8 @@ class Calls:
 
 
 def plain(name: str, argument: Any, handles: dict[int | None, int]) -> Any:
-    """Return an argument of a function for JSON: a number, the hex digits of a struct, or a handle by its first use."""
-    argument = getattr(argument, "_obj", argument)  # of byref
+    """Convert an argument for JSON: a number, a struct as hex digits, a handle as its number in order of use."""
+    argument = getattr(argument, "_obj", argument)  # unwraps ctypes.byref
     kind = type(argument).__name__
     if kind == "c_void_p":
         return {"handle": handles.setdefault(argument.value, len(handles))} if argument.value else None
@@ -156,7 +156,7 @@ def plain(name: str, argument: Any, handles: dict[int | None, int]) -> Any:
 
 
 class Capture:
-    """Keeps what is read from now on, until `write`."""
+    """Records the files and calls of all readings from now on, until `write`."""
 
     def __init__(self, config: Config) -> None:
         self._roots = {"sys": Path(config.sys), "proc": Path(config.proc)}
@@ -174,7 +174,7 @@ class Capture:
             return self._calls
 
         nvml.load = recorded
-        sys.addaudithook(self._hear)  # there is no way to remove it: the command ends soon
+        sys.addaudithook(self._hear)  # cannot be removed, but the command ends soon
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if self._is_on and event in ("open", "os.listdir", "os.scandir"):
@@ -183,7 +183,7 @@ class Capture:
                 paths[os.fspath(args[0])] = None
 
     def write(self, file: Path) -> None:
-        """Write a new file of mode 0600; raise CommandError."""
+        """Write the capture to a new file of mode 0600; raise CommandError."""
         self._is_on = False
         self._know()
         for folder in map(Path, self._listed):
@@ -206,29 +206,29 @@ class Capture:
             raise CommandError(f"--capture: {file}: {os_text(problem)}") from problem
 
     def _know(self) -> None:
-        """Take note of identifiers in files beside those that were read, and of the board."""
+        """Read identifiers in the folders of all files that were read, and of the board, to replace them everywhere."""
         for folder in {self._roots["sys"] / BOARD, *(Path(file).parent for file in self._opened)}:
             with suppress(OSError):
                 for entry in sorted(folder.iterdir()) if self._roots["sys"] in folder.parents else ():
-                    if SECRET_FILES.search(entry.name) and not entry.name.startswith("vpd"):  # that takes the card long
+                    if SECRET_FILES.search(entry.name) and not entry.name.startswith("vpd"):  # vpd is slow to read
                         with suppress(OSError), entry.open("rb") as source:
                             self._mask.words(source.read(MOST_IDENTIFIER).decode(errors="replace"))
 
     def _clean(self, content: Any) -> str:
-        """Return the content of a file as JSON, without the identifiers that are known at the end."""
+        """Return the content of a file as JSON, with all known identifiers replaced."""
         if isinstance(content, dict):
             content = {kind: self._mask.everywhere(text) for kind, text in content.items()}
         return json.dumps(self._mask.everywhere(content) if isinstance(content, str) else content)
 
     def _take(self, path: Path, *, with_content: bool) -> None:
-        """Keep a file below one of the roots: links as links, a folder or an unread file as null."""
+        """Keep a file below /sys or /proc: a link as a link, a folder or an unread file as null."""
         for root, at in self._roots.items():
             with suppress(OSError, ValueError):
                 parts, top = Path(os.path.normpath(path)).relative_to(at).parts, at.resolve()
                 if not parts or (parts[0] not in OF_PROC if root == "proc" else parts[:2] == CGROUPS):
                     continue
                 real = top
-                (top / Path(*parts)).stat()  # raises OSError for a file that is not there
+                (top / Path(*parts)).stat()  # raises OSError if the file does not exist
                 for part in parts:
                     if (real / part).is_symlink():
                         name = self._mask.path(f"{root}/{(real / part).relative_to(top)}")

@@ -1,4 +1,4 @@
-"""`chipwatch check`: reads each collector once, opens each sink, and yields a line for each."""
+"""`chipwatch check`: reads each collector once, opens each sink, and prints a line about each."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from chipwatch.service.device_log import gpu_troubles
 from chipwatch.service.wanted import absent, check_places, owner_of_watched
 
 TIMEOUT: Final = 8.0
-"""Seconds to wait for the identity."""
+"""Seconds to wait for the identity of this machine."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 CHECK: Final = gauge("agent.check", "1", "The test point of `chipwatch check --send`; always 1.")
 CheckLine = tuple[bool, str]
-"""False if it is a fault, and the text."""
+"""A line of the report: False if it is a fault, and its text."""
 
 
 def main(given: SimpleNamespace) -> int:
-    """Print a line for each part, then the faults and how many; return FAILED if there is one."""
+    """Print a line for each part, then the faults and their number; return FAILED if there is a fault."""
     config = configured(given)
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
     for option in ("bundle", "capture"):
@@ -83,16 +83,15 @@ def main(given: SimpleNamespace) -> int:
 
 
 def _line(kind: str, name: str, word: str, text: object, *, good: bool | None = None, width: int = 12) -> CheckLine:
-    """Return a line; one with the word FAILED is a fault unless `good` says otherwise."""
+    """Return a line of the report; a line with the word FAILED is a fault unless `good` is given."""
     return (word != "FAILED" if good is None else good), row((kind, name, word, f"{text}"), (10, width, 8), " ")
 
 
 def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[CheckLine]:
     """
-    Read each collector once and open each sink; yield a line for each.
+    Read each collector once and open each sink; yield a line for each. Raise ConfigError.
 
-    With `send` one test point goes through each sink. The dimensions of this machine are put into `machine`. Raise
-    ConfigError.
+    With `send`, each sink sends one test point. The dimensions of this machine are added to `machine`.
     """
     check_places(config)
     validate(config, with_refusals=False)
@@ -141,7 +140,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
 
 
 def _held(config: Config, name: str, problem: str) -> CheckLine | None:
-    """Return the line of a sink that fails here because its port is taken, by the agent that runs beside."""
+    """Return a good line for a sink that failed because the running agent holds its port; otherwise None."""
     if os.strerror(errno.EADDRINUSE) not in problem:
         return None
     with suppress(NoAgent):
@@ -153,13 +152,13 @@ def _held(config: Config, name: str, problem: str) -> CheckLine | None:
 
 
 def name_if_absent(line: str) -> str | None:
-    """Return the name in the line of a plugin whose hardware or configuration this machine lacks; None for others."""
+    """Return the plugin's name if its line says that its hardware or configuration is absent; otherwise None."""
     kind, name, word, text = [*line.split(maxsplit=3), "", "", "", ""][:4]
     return name if kind in ("collector", "processor") and word == "absent" and is_lacking(text) else None
 
 
 def summary(lines: Iterable[str], faults: int) -> str:
-    """Return the last line of a report: how many parts are well, or how many faults stand above."""
+    """Return the last line of the report: the number of working parts, or of faults above."""
     if faults:
         return f"not fine: {faults} fault{'s' * (faults > 1)}, in the line{'s' * (faults > 1)} above"
     words = Counter(tuple(line.split()[:3:2]) for line in lines)
@@ -172,7 +171,7 @@ def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[Che
 
 
 def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> Iterator[CheckLine]:
-    """Yield a line for each plugin of `group` that the agent goes on without."""
+    """Yield a line for each plugin of `group` that could not be built, so that the agent runs without it."""
     for name in chosen(group, config):
         if name not in built:
             try:
@@ -182,7 +181,7 @@ def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> It
 
 
 def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_for: bool = False) -> CheckLine:
-    """Return the line of a collector or processor; a collector that was asked for must read all that is configured."""
+    """Return the line about a collector or processor; `asked_for`: a partial failure is a fault."""
     kind = "collector" if isinstance(runner, Sampler) else "processor"
     if isinstance(runner, Sampler) and runner.unavailable is not None:
         return _line(kind, runner.name, "MISSING" if missing else "absent", runner.unavailable, good=not missing)
@@ -204,7 +203,7 @@ def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_f
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[CheckLine]:
-    """Open a sink, send a test point with the dimensions `common` if it is not None, and look at the sink's spool."""
+    """Open a sink and check its spool; if `common` is given, send a test point with these dimensions."""
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
@@ -235,7 +234,7 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
 
 
 def _spool_fault(path: Path) -> str | None:
-    """Return why `path` and its auxiliary files cannot be a spool, or None; nothing is written."""
+    """Return why `path` cannot be a spool; None if it can. Write nothing."""
     try:
         refuse_links(path)
         for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
@@ -250,7 +249,7 @@ def _spool_fault(path: Path) -> str | None:
 
 
 def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[CheckLine]:
-    """Check the ledger's balance of a spool that a running agent may use; nothing is written or locked."""
+    """Check that the ledger of a spool balances. Write and lock nothing: a running agent may use it."""
     ledger, by_label = Ledger(), Counter[bytes]()
     try:
         refuse_links(path)
@@ -269,7 +268,7 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
-    """Yield a line for each dimension with its origin, then all of them, or what is missing and why."""
+    """Yield a line for each dimension with its source, then a line with all, or why they are unknown."""
     problem: UnknownIdentity | None = None
     try:
         identity.start()

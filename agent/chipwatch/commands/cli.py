@@ -1,4 +1,4 @@
-"""The command line: finds the function of a command, and exits with its code."""
+"""Entry point of the command line: runs the function of a command, and exits with its code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chipwatch.contract.errors import CommandError, text_of
 from chipwatch.jobs.verdict.callers import code_of_failure
 
 INTERRUPTED: Final = 130
-"""Exit code of a shell after Ctrl-C."""
+"""Exit code after Ctrl-C, as shells use it."""
 FUNCTIONS: Final[Mapping[str, str]] = {
     "run": "run.main",
     "top": "screen.main",
@@ -40,11 +40,11 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "config": "sample.main",
     "completion": "completion.main",
 }
-"""Command -> its function, which is loaded when it is needed: `chipwatch status --health` runs every few seconds."""
+"""Command -> module and function. A module is loaded when needed: `status --health` runs often and must be fast."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program and exit."""
+    """Run the command of `argv` and exit."""
     open_standard_streams()
     argv = sys.argv[1:] if argv is None else argv
     failed = code_of_failure(argv)
@@ -73,9 +73,9 @@ def _run(given: SimpleNamespace) -> int:
 
 def _ended_by(problem: BaseException, *, for_good: bool) -> int:
     """
-    Print why the command ended, and return its exit code; raise a bug again unless `for_good`.
+    Print why the command ended, and return its exit code; raise the exception again if it is a bug.
 
-    The interpreter would end with 1 after a bug, which is the exit code of a verdict.
+    `for_good`: do not raise a bug either, because the interpreter would exit with 1, which means a verdict.
     """
     match problem:
         case CommandError():

@@ -1,4 +1,4 @@
-"""The commands of the command line, and their options: the tables of cli_options.json, and converters of values."""
+"""The commands and their options, from the tables of cli_options.json, and the converters of their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from chipwatch.config import duration
 
 MAX_SECONDS: Final = 1e9
-"""Longest duration, 31 years: the system's clocks can wait as long."""
+"""Longest duration, 31 years; system calls accept it."""
 
 
 def _wrong(text: str, expected: str) -> ValueError:
@@ -19,7 +19,7 @@ def _wrong(text: str, expected: str) -> ValueError:
 
 
 def whole(most: int) -> Callable[[str], int]:
-    """Return a converter to a whole number from 1 to `most`."""
+    """Return a function that converts a text to a whole number from 1 to `most`."""
 
     def convert(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
@@ -30,14 +30,14 @@ def whole(most: int) -> Callable[[str], int]:
 
 
 def price(text: str) -> float:
-    """Return dollars."""
+    """Convert a text to dollars; raise ValueError."""
     if not 0 <= (number := _number(text)) < math.inf:
         raise _wrong(text, "a number of dollars")
     return number
 
 
 def seconds(text: str) -> float:
-    """Return seconds."""
+    """Convert a text such as 500ms to seconds; raise ValueError."""
     try:
         number = duration.seconds(text)
     except ValueError:
@@ -55,14 +55,14 @@ def _number(text: str) -> float:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return words separated by commas."""
+    """Split words separated by commas; raise ValueError if there are none."""
     if not (found := tuple(filter(None, map(str.strip, text.split(","))))):
         raise _wrong(text, "words separated by commas")
     return found
 
 
 def pair(text: str) -> tuple[str, float]:
-    """Return the name and the number of ALARM=NUMBER."""
+    """Split ALARM=NUMBER into name and number; raise ValueError."""
     name, _, number = text.partition("=")
     if not (name and 0 <= (value := _number(number)) < math.inf):
         raise _wrong(text, "ALARM=NUMBER")
@@ -70,23 +70,23 @@ def pair(text: str) -> tuple[str, float]:
 
 
 class OptionRow(NamedTuple):
-    """An option, or a word that a command takes."""
+    """An option of a command, or one of its positional arguments."""
 
     flags: Sequence[str]
     metavar: str
-    """Its value; empty: a switch. `NAME,...`: a list, which may be repeated."""
+    """Name of its value in the help; "" for a switch; `NAME,...` for a list, which may be repeated."""
     help: str
     settings: Mapping[str, Any] = {}
-    """Other arguments of argparse."""
+    """Further arguments for argparse."""
 
     @property
     def dest(self) -> str:
-        """The name of its value."""
+        """The attribute with its value after parsing."""
         return str(self.settings.get("dest") or max(self.flags, key=len).lstrip("-").replace("-", "_"))
 
     @property
     def action(self) -> str:
-        """The action of argparse."""
+        """The action for argparse."""
         kind = "append" if self.metavar.endswith(",...") else "store"
         return str(self.settings.get("action", kind if self.metavar else "store_true"))
 
@@ -97,11 +97,11 @@ CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
 _content: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 COMMANDS: Final[Mapping[str, str]] = _content["commands"]
 OTHER_WORDS: Final[Mapping[str, str]] = _content["gone"]
-"""Words that people type for a command -> what they mean."""
+"""Word that people may type instead of a command -> the right command."""
 
 
 def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
-    """Yield the rows of a table: a text in it stands for another table, `most` for a whole number of at most that."""
+    """Yield the rows of a table; a text in it includes another table, `most` makes a whole number up to that."""
     for row in table:
         if isinstance(row, str):
             yield from _rows(_content["tables"][row])
@@ -117,7 +117,7 @@ def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
 
 EVERYDAY: Final[Sequence[OptionRow]] = tuple(_rows(["everyday"]))
 OPTIONS: Final[Sequence[OptionRow]] = tuple(_rows(["options"]))
-"""Options of the configuration: `load` converts them, and names them in its errors."""
+"""Options that are also keys of the configuration. `load` converts their values and names them in errors."""
 OWN: Final[Mapping[str, Sequence[OptionRow]]] = {name: tuple(_rows(table)) for name, table in _content["own"].items()}
 CONFIGURED: Final = ("run", "record", "check", "plan", "dashboard", "top")
-"""Commands that take every option of the configuration."""
+"""Commands that accept every option of the configuration."""

@@ -1,4 +1,4 @@
-"""Splits the command line: its command, the words after `--`, and the options of the configuration."""
+"""Parses the command line into the command, the words after `--`, and the options of the configuration."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError
 
 RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
-"""Ends of the names of recordings."""
+"""Endings of the names of recordings."""
 PRINTING: Final = ("once", "json", "csv", "every")
-"""Options of `top` with which it prints instead of drawing a screen."""
+"""Options with which `top` prints instead of drawing a screen."""
 CHECKING: Final = ("health", "ready", "url")
 PAST: Final = ("since", "job", "format", "prometheus")
-"""Options of `jobs` that ask for more than the jobs of now."""
+"""Options with which `jobs` also lists ended jobs."""
 SEALING: Final = ("seal", "job", "code")
 
 
 def parse(argv: Sequence[str]) -> SimpleNamespace:
     """
-    Return the parsed arguments, with the command as `chipwatch.commands.cli` calls it; raise ConfigError.
+    Parse the command line; raise ConfigError.
 
-    `wrapped` are the words after `--`.
+    In the result, `command` is a key of `cli.FUNCTIONS`, and `wrapped` has the words after `--`.
     """
     given, command = list(argv), list[str]()
     if wrong := next((word for word in given if not is_utf8(word)), None):
@@ -38,7 +38,7 @@ def parse(argv: Sequence[str]) -> SimpleNamespace:
         if not command:
             raise ConfigError("--: no command follows; write chipwatch [OPTION ...] -- COMMAND")
     if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
-        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")  # argparse takes it for the end of the options
+        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")  # argparse would end the options there
     given[:1] = [in_case_of(word, (*COMMANDS, "completion")) for word in given[:1]]
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
@@ -53,7 +53,7 @@ def parse(argv: Sequence[str]) -> SimpleNamespace:
 
 
 def _kind(given: SimpleNamespace) -> str:
-    """Return the command, and with it the option or word that makes another command of it."""
+    """Return the command, as `cli.FUNCTIONS` names it: with the option or word that changes its function."""
 
     def has(names: Sequence[str]) -> bool:
         return any(hasattr(given, name) for name in names)
@@ -80,10 +80,10 @@ def _is_recording(word: str) -> bool:
 
 
 def flags(given: SimpleNamespace) -> dict[str, Any]:
-    """Return the options of the configuration that were given, as texts, lists and true; raise ConfigError."""
+    """Return the options of the configuration that were given, not converted yet; raise ConfigError."""
     layer = {row.dest: getattr(given, row.dest) for row in OPTIONS if hasattr(given, row.dest)}
     layer.pop("config", None)
-    if given.command == "plan" and layer.get("format") != "emf":  # the others are the plan's own
+    if given.command == "plan" and layer.get("format") != "emf":  # other formats are those that plan prints
         layer.pop("format", None)
     for name, value in layer.items():
         if isinstance(value, list) and name != "dim":

@@ -1,4 +1,4 @@
-"""`chipwatch completion`: the script that completes the command line in a shell."""
+"""`chipwatch completion`: prints a script with which a shell completes the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(given: SimpleNamespace) -> int:
 
 
 def completion(shell: str) -> str:
-    """Return the script with which `shell`, bash, zsh or fish, completes commands, options and their values."""
+    """Return the script for `shell` (bash, zsh or fish); it completes commands, options and their values."""
     collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
     families = [*plugins.FAMILIES, *collectors]
     choices = {
@@ -30,7 +30,7 @@ def completion(shell: str) -> str:
         "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
         "log_format": ("text", "json"),
     }  # fmt: skip
-    top = parser((*OPTIONS, *OWN["run"]))  # `run` may be left out
+    top = parser((*OPTIONS, *OWN["run"]))  # without a command, the options of `run` apply
     for command in (top, *top.commands.values()):
         for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             _complete(action, choices)
@@ -43,10 +43,10 @@ def completion(shell: str) -> str:
 
 
 def _complete(action: Any, choices: dict[str, Any]) -> None:
-    """Set how the value of an option is completed: by its choices, as a file or as a folder."""
+    """Set how a shell completes the value of an option: from choices, as a file, or as a folder."""
     if action.nargs != 0:
         action.choices = action.choices or choices.get(action.dest)
     if action.metavar in ("FILE", "DIR"):
         action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
     if isinstance(action.metavar, str):
-        action.metavar = action.metavar.replace("[HOST:]", "")  # zsh takes a colon for the end of the text
+        action.metavar = action.metavar.replace("[HOST:]", "")  # to zsh, a colon ends the text

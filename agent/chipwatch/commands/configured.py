@@ -1,4 +1,4 @@
-"""Reads the configuration of a command that takes its options."""
+"""Reads the configuration for commands that accept its options."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def reader(given: SimpleNamespace) -> Callable[..., Config]:
-    """Return the function that reads the configuration; it takes what `load` takes."""
+    """Return a function that reads the configuration; it accepts further arguments of `load`."""
     wraps = bool(given.wrapped) or given.command == "record"
     return partial(load, getattr(given, "config", None), flags(given), wraps=wraps)
 
 
 def configured(given: SimpleNamespace) -> Config:
-    """Return the configuration, and log in its form; raise ConfigError."""
+    """Read the configuration, and set up logging as it says; raise ConfigError."""
     _ignore_timers()
     formats.to_stderr("warning")
     config = reader(given)()
@@ -34,7 +34,7 @@ def configured(given: SimpleNamespace) -> Config:
 
 
 def _ignore_timers() -> None:
-    """Let timers that a plugin sets end nobody; a program that the agent starts has the system's behaviour again."""
+    """Ignore signals of timers, so that a plugin's timer does not end this process. Child processes get the default."""
     for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)

@@ -1,4 +1,4 @@
-"""Modules that libraries import and a run hardly ever uses; decision 0092 has the figures."""
+"""Delays the import of modules that libraries load but a run rarely uses; decision 0092 has the figures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Any, Final
 
 PROXIES: Final = "urllib.request"
-"""botocore asks it for proxies at each start; on Linux the environment alone has them."""
+"""Module that botocore asks for proxies at each start; on Linux only the environment can have them."""
 WHOLE: Final = (
-    # for dataclasses, pathlib and traceback
+    # loaded by dataclasses, pathlib and traceback
     "inspect", "ipaddress", "tokenize",
-    # for botocore and urllib3
+    # loaded by botocore and urllib3
     "bz2", "calendar", "configparser", "csv", "lzma", "mimetypes", "random", "tempfile", "zipfile", "zlib",
 )  # fmt: skip
 FUNCTIONS: Final[Mapping[str, Sequence[str]]] = {
@@ -25,24 +25,24 @@ FUNCTIONS: Final[Mapping[str, Sequence[str]]] = {
     "subprocess": ("Popen",),
     PROXIES: ("getproxies", "proxy_bypass"),
 }
-"""Module -> the functions that a library takes from it by name, which wait for their first call."""
+"""Module -> functions that libraries import from it by name; their first call loads the module."""
 LIBRARIES: Final[Mapping[str, Mapping[str, object]]] = {
     "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
     "msgspec.inspect": {},
 }
-"""Modules of libraries that may not be installed, with the constants that others take from them by name."""
+"""Module of a library that may not be installed -> constants that others import from it by name."""
 
 
 class _Deferred(ModuleType):
-    """Stands in `sys.modules` for a module until an attribute of it is used; any thread may use it."""
+    """Stands in `sys.modules` for a module until one of its attributes is used; any thread may do that."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__path__":  # each import of a name asks whether the module is a package
+        if name == "__path__":  # every `from module import name` looks for it
             raise AttributeError(name)
         return getattr(_load(self.__name__), name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute of the module itself; what the import system sets stays here."""
+        """Set an attribute of the real module; attributes of the import system are set on this one."""
         if name.startswith("__") or isinstance(value, ModuleType):
             vars(self)[name] = value
         else:
@@ -56,7 +56,7 @@ class _Deferred(ModuleType):
 
 
 def _load(name: str) -> ModuleType:
-    """Return the module itself, in `sys.modules` from now on."""
+    """Load the real module and put it into `sys.modules`."""
     if isinstance(sys.modules.get(name), _Deferred):
         sys.modules.pop(name, None)
     return import_module(name)
@@ -69,7 +69,7 @@ def _call(name: str, function: str, *args: Any, **options: Any) -> Any:
 
 
 def defer() -> None:
-    """Let modules that a run hardly ever uses wait for their first use; before anything else is imported."""
+    """Replace these modules by stand-ins; call it before anything else is imported."""
     for name in (*WHOLE, *FUNCTIONS):
         if name in sys.modules:
             continue

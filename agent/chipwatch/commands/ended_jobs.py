@@ -1,4 +1,4 @@
-"""`chipwatch jobs --since`: jobs that have ended and those that go on, and how well they used their accelerators."""
+"""`chipwatch jobs --since`: lists ended and running jobs, and how well they used their accelerators."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
 STORE_WINDOW: Final = 3600.0
-"""Seconds before now whose jobs a store is asked for."""
+"""Seconds of the past for which a store is asked without --since."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
 def main(given: SimpleNamespace) -> int:
-    """Print the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
+    """Print the jobs that held an accelerator within a time, as text, JSON or CSV; raise ConfigError."""
     name = getattr(given, "job", None)
     if hasattr(given, "prometheus"):
         files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
@@ -64,7 +64,7 @@ def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
     records = read(records_of(health.folder_of(given)), since)
     try:
         answer: Mapping[str, Any] = health.question(given, "jobs")
-    except NoAgent:  # what has ended is known all the same
+    except NoAgent:  # ended jobs have records on disk
         answer = {}
     running = msgspec.convert([*answer.get("ended", ()), *answer.get("jobs", ())], list[JobRecord])
     by_job = {(record.kind, record.namespace, record.job, record.since): record for record in [*records, *running]}
@@ -72,7 +72,7 @@ def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
 
 
 def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
-    """Yield a head, then a line a job; numbers in seconds, bytes, joules and dollars."""
+    """Yield a header, then a line for each job, in seconds, bytes, joules and dollars."""
     plain = [name for name in JobRecord.__struct_fields__ if name not in ("seconds", "idle")]
     yield csv_line([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES)])
     for record in records:

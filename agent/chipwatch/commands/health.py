@@ -1,4 +1,4 @@
-"""`chipwatch status --health`: checks the running agent; it runs often, so it imports only the standard library."""
+"""`chipwatch status --health`: checks the running agent. It runs often, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from chipwatch.service.probe import NoHeartbeat, judge
 TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""
 MAX_BYTES: Final = 1 << 17
-"""Size limit of the answer."""
+"""Most bytes of the answer."""
 PREFIX: Final = "CHIPWATCH_"
 
 
 def main(given: SimpleNamespace) -> int:
-    """Print whether the agent is healthy; raise ConfigError."""
+    """Print a line about the agent's health; return FAILED if it is not healthy. Raise ConfigError."""
     good, line = probe(given)
     show(one_line(line))
     return OK if good else FAILED
@@ -39,10 +39,10 @@ def main(given: SimpleNamespace) -> int:
 
 def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
     """
-    Return whether the agent is healthy, and a line with the result; raise ConfigError.
+    Return True if the agent is healthy, and a line about it; raise ConfigError.
 
-    Checks the server of `--url`, else the heartbeat file, else, if no running agent holds that, the server of the
-    configuration.
+    It asks the server of --url, if given. Otherwise it reads the heartbeat file; if no running agent holds that, it
+    asks the health server of the configuration.
     """
     ready = hasattr(given, "ready")
     if url := getattr(given, "url", None):
@@ -64,7 +64,7 @@ def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[
 
 
 def question(given: SimpleNamespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the answer of the running agent; raise NoAnswer, ConfigError."""
+    """Ask the running agent a question; raise NoAgent or ConfigError."""
     return ask(folder_of(given, env), word)
 
 
@@ -74,7 +74,7 @@ def folder_of(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> Pa
 
 
 def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:
-    """Return the state folder and the server's address from options, environment and configuration file."""
+    """Return the state folder, and the address of the health server, from options, environment or file."""
     for key in ("CONFIG", "SPOOL", "HEALTH"):
         if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
             raise ConfigError(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
@@ -86,7 +86,7 @@ def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:
 
 
 def _file(path: str | None) -> dict[str, Any]:
-    """Return the configuration file's content; only `spool` is validated."""
+    """Read the configuration file; validate only `spool`, to be fast."""
     if not path:
         return {}
     tables = read_file(Path(path))
@@ -108,10 +108,10 @@ def _server(url: str) -> tuple[str, int]:
 
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
-    """Send one request; only status 200 means healthy."""
+    """Ask a health server; return True for status 200, and a line about the answer."""
     import http.client
 
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # a wildcard address is asked on loopback
     path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
     connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
     try:

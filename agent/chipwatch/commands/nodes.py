@@ -1,4 +1,4 @@
-"""`chipwatch top HOST...`: a full screen of many machines, or a line for each, once, as a table, JSON or CSV."""
+"""`chipwatch top HOST...`: a full screen of many machines; with --once a line for each, as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from chipwatch.show.fleet.screen import COLUMNS, chosen, summary
 from chipwatch.show.fleet.store import PromStore
 
 TIMEOUT: Final = 15.0
-"""Seconds until a node that has not answered counts as silent."""
+"""Seconds after which a node that has not answered counts as silent."""
 INTERVAL, STORE_INTERVAL = 2.0, 15.0
-"""Seconds between two questions to a node, and to a store, which has few new samples a minute."""
+"""Seconds between two requests to a node, and to a store, which gets few new samples per minute."""
 FILES: Final = ("token_file", "password_file", "ca_file")
 
 
 def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: None) -> Poller | PromStore:
-    """Return what the options ask for: the nodes, or a store; raise ConfigError."""
+    """Return the nodes or the store that the options name; raise ConfigError."""
     access = Access(**{name: getattr(given, name) for name in (*FILES, "remote") if hasattr(given, name)})
     if access.token_file and access.password_file:
         raise ConfigError("--token-file, --password-file: give one of them")
@@ -47,7 +47,7 @@ def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: N
 
 
 def print_nodes(given: SimpleNamespace) -> int:
-    """Print a line for each node; raise ConfigError, and CommandError if a node is silent or none is as asked for."""
+    """Print a line for each node; raise ConfigError, or CommandError if a node is silent or none matches."""
     every = getattr(given, "every", None)
     if given.hosts or hasattr(given, "prometheus"):
         asked = source(given, every)
@@ -77,7 +77,7 @@ def print_nodes(given: SimpleNamespace) -> int:
 
 
 def _here(given: SimpleNamespace) -> FleetNode:
-    """Return the line of this machine, by its agent."""
+    """Return the line about this machine, from its agent."""
     folder, name = health.folder_of(given), platform.node()
     try:
         answers = {"status": ask(folder, "status"), "verdict": ask(folder, "verdict")}
@@ -105,7 +105,7 @@ def _lines(nodes: Sequence[FleetNode]) -> Iterator[str]:
 
 
 def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
-    """Yield a head, then a line a node; several jobs, users and causes are separated by spaces."""
+    """Yield a header, then a line for each node; spaces separate several jobs, users or causes."""
     yield csv_line(FleetNode.__struct_fields__)
     for node in nodes:
         row = msgspec.structs.asdict(node)

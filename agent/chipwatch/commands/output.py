@@ -1,4 +1,4 @@
-"""Prints the text of a command on standard output, and a line on standard error; the only module that prints."""
+"""Prints texts on standard output, and lines on standard error. No other module prints."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FAILED: Final = 1
 
 
 class NotPrinted(Exception):
-    """Standard output cannot be written; the message says why, and is empty if the reader has closed it."""
+    """Standard output cannot be written. The message says why; it is empty if the reader has closed the pipe."""
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream, else one of our files gets its number and its output."""
+    """Open /dev/null for each closed standard stream: otherwise another file gets its number, and then its output."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -31,7 +31,7 @@ def open_standard_streams() -> None:
 
 
 def close_standard_error() -> None:
-    """Write out what standard error holds, before the exit."""
+    """Flush standard error before the exit."""
     if sys.stderr is not None:
         try:
             sys.stderr.flush()
@@ -40,12 +40,12 @@ def close_standard_error() -> None:
 
 
 def _redirect_to_null(stream: TextIO) -> None:
-    """Redirect a broken stream to /dev/null, else the interpreter prints an error when it exits."""
+    """Redirect a broken stream to /dev/null; otherwise the interpreter prints an error when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def show(text: str) -> int:
-    """Print on standard output if it exists, and return OK; raise NotPrinted."""
+    """Print a text on standard output, if that exists; return OK. Raise NotPrinted."""
     try:
         print(text, flush=sys.stdout is not None)
     except OSError as problem:

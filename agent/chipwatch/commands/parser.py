@@ -1,4 +1,4 @@
-"""Parses a command line, and explains a mistake in it."""
+"""Parses a command line by argparse, and explains mistakes in it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from chipwatch.contract.errors import ConfigError
 
 COMPLETION: Final = "print a script with which a shell completes commands and options"
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
-"""Wrong choice -> the right one's meaning."""
+"""Wrong choice -> note on the choice that was probably meant."""
 
 
 class HelpAsked(Exception):
-    """Help was asked for; the message is its text."""
+    """The user asked for help; the message is its text."""
 
 
 class Help(argparse.HelpFormatter):
-    """Help with room for the longest options."""
+    """Formats help with enough room for the longest options."""
 
     width = 80
 
@@ -34,7 +34,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError in our words, with the closest valid word, and HelpAsked."""
+    """An ArgumentParser that raises: ConfigError, with the closest valid word, or HelpAsked."""
 
     commands: Mapping[str, Parser] = {}
 
@@ -45,13 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
-        """Raise HelpAsked, with text as wide as the terminal."""
+        """Raise HelpAsked with the help as wide as the terminal."""
         del file
         Help.width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
-        """Return argparse's message in our words, since its own differ between Python versions."""
+        """Reword a message of argparse, because its wording differs between Python versions."""
         if match := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
             return self._unknown(match[1].partition("=")[0] if match[1].startswith("-") else match[1])
         if match := re.fullmatch(r"the following arguments are required: (.*)", message):
@@ -82,14 +82,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def drawn() -> list[str]:
-    """Return what `chipwatch dashboard --cloud` takes."""
+    """Return the choices of `chipwatch dashboard --cloud`."""
     from chipwatch.advisor.dashboard.make import drawn_by_all
 
     return drawn_by_all()
 
 
 def _nearest_command(word: str) -> str:
-    """Return what the word means, or the nearest command; for a program, how to run it."""
+    """Return a hint on an unknown command: the command that it means, how to run a program, or the closest one."""
     if meant := OTHER_WORDS.get(word.lower()):
         return f"; it is `{meant}`"
     from shutil import which
@@ -106,9 +106,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | None = None) -> Parser:
     """
-    Return the parser of the command line up to `--`.
+    Build the parser of the command line up to `--`.
 
-    `at_top` are the options of `run` that its help shows. `only` this command gets its options; all, if it is None.
+    `at_top`: options of `run` that the main help shows. `only`: the one command whose options are added, to save
+    time; None for all commands.
     """
     top = Parser(
         prog="chipwatch",
@@ -155,7 +156,7 @@ def _add(to: Any, rows: Iterable[OptionRow]) -> None:
 
 
 def _converted(convert: Callable[[str], Any], text: str) -> Any:
-    """Return `text` as an option wants it; raise ArgumentTypeError, whose text argparse keeps."""
+    """Call a converter; raise ArgumentTypeError, because argparse shows only the text of that."""
     try:
         return convert(text)
     except ValueError as problem:
@@ -163,7 +164,7 @@ def _converted(convert: Callable[[str], Any], text: str) -> Any:
 
 
 def parsed_words(given: Sequence[str]) -> SimpleNamespace:
-    """Return the parsed words, or the help that they ask for; raise ConfigError, which explains a mistake."""
+    """Parse words; the result may be a help text. Raise ConfigError, which explains a mistake."""
     top = parser(only=given[0] if given[0] in COMMANDS else None)
     parsed = SimpleNamespace()
     try:

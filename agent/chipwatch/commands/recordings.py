@@ -1,4 +1,4 @@
-"""`chipwatch record --seal`, `chipwatch record list` and `chipwatch record export`."""
+"""`chipwatch record --seal`, `record list` and `record export`: recordings and incidents."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from chipwatch.net.status_socket import ask
 JOB: Final = re.compile(r"[!-~]{1,40}")
 CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
 CHUNK: Final = 10_000
-"""Samples that are printed at once."""
+"""Lines that are printed at once."""
 
 
 def seal(given: SimpleNamespace) -> int:
-    """Make the running agent keep its last minutes; print a sentence. Raise NoAgent, ConfigError or CommandError."""
+    """Ask the running agent to keep its last minutes as an incident. Raise NoAgent, ConfigError or CommandError."""
     config = configured(given)
     job, code = getattr(given, "job", ""), getattr(given, "code", "")
     if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
@@ -51,14 +51,14 @@ def seal(given: SimpleNamespace) -> int:
 
 
 def listing(given: SimpleNamespace) -> int:
-    """Print a line for each recording in this folder, then for each incident: when, cause, job, what, file."""
+    """Print a line for each recording in this folder, and each incident: time, cause, job, event, file."""
     if given.words[1:]:
         raise ConfigError(f"record list: {given.words[1]}: it takes no word; it lists the recordings in this folder")
     return show(listed(folder_of(given) / INCIDENTS))
 
 
 def listed(folder: Path) -> str:
-    """Return the lines of the recordings in this folder, and of the incidents in `folder`."""
+    """Return the lines about recordings in the current folder and incidents in `folder`."""
     rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *incidents(folder))]
     why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
     return "\n".join(rows) or f"no incident is recorded in {folder}{why}"
@@ -80,15 +80,15 @@ def _row(path: Path) -> str:
 
 
 class _Head(msgspec.Struct):
-    """The parts of the first lines of a file that a list shows."""
+    """The fields of a file's first two lines that the list shows."""
 
     started: int = 0
-    """ns since the epoch"""
+    """Start of the recording (ns since the epoch); 0 if unknown."""
     event: Event | None = None
 
 
 def export(given: SimpleNamespace) -> int:
-    """Print the samples of a recording; with `output` write them there instead. Raise NotARecording or CommandError."""
+    """Print the samples of a recording, or write them to `output`. Raise NotARecording or CommandError."""
     if not given.words[1:]:
         raise ConfigError("record export: FILE is missing: chipwatch record export run.chipwatch --to csv")
     recorded = load_run(*map(Path, given.words[1:]))
@@ -112,7 +112,7 @@ def export(given: SimpleNamespace) -> int:
 
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
-    """Yield time, series, value and start of each sample, in the order of time."""
+    """Yield (time, series, value, start time) of each sample, in the order of time."""
     for at, present in recorded.ticks():
         for column, place in present:
             yield at, column, column.values[place], column.start(place)
@@ -168,7 +168,7 @@ def _word(name: str) -> str:
 
 
 def _write_parquet(recorded: Recorded, output: Path) -> None:
-    """Write a row for each sample, by pyarrow or polars; raise CommandError."""
+    """Write a row for each sample to a Parquet file, by pyarrow or polars; raise CommandError."""
     table: dict[str, list[Any]] = {key: [] for key in ("time", "name", "kind", "unit", "dims", "value")}
     for column in recorded.columns:
         many, metric = len(column.times), column.metric

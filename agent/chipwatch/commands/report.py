@@ -1,4 +1,4 @@
-"""`chipwatch report`."""
+"""`chipwatch report`: writes an HTML page about recordings."""
 
 from __future__ import annotations
 

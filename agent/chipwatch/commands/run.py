@@ -1,4 +1,4 @@
-"""`chipwatch run`: from the first reading to the last delivery."""
+"""`chipwatch run` and `chipwatch record`: check the options, then collect and send until something ends the run."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from chipwatch.service.wanted import check_places, owner_of_watched, spared
 log = logging.getLogger(__name__)
 
 RECORDING: Final = 1.0
-"""Seconds between two readings of `chipwatch record`, unless set."""
+"""Default interval of `chipwatch record` (s)."""
 SETTLE: Final = 8.0
-"""Seconds that a single reading waits for an identity that a platform is slow to tell."""
+"""Seconds that --once waits for the identity of this machine."""
 EARLY: Final = 15.0
-"""Seconds after which a command's user hears that a sink has got nothing."""
+"""Seconds after which a wrapped command's user is warned that a sink could not send anything."""
 
 
 def main(given: SimpleNamespace) -> int:
     """
     Collect and send until stopped, until `--duration` has passed, or until the command after `--` has ended.
 
-    With `--once` or `--duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
-    configuration is read again. Return the exit code: 0, that of the command, or 1 where an input ended within a
-    record, where the points of `--once` were not delivered, or where points of `--duration` were lost. Raise
-    ConfigError, NotLoaded, NotStarted, UnknownIdentity. The terminal belongs to the command until it ends; then it
-    gets a summary.
+    A command has the terminal until it ends; then a summary is printed. SIGHUP reads the configuration again. With
+    `--once` or `--duration`, nothing stays on disk unless the configuration names a spool.
+    Return the exit code: that of the command, or 0; 1 if an input ended within a record, if points of `--once` were
+    not delivered, or if points of `--duration` were lost.
+    Raise ConfigError, NotLoaded, NotStarted or UnknownIdentity before anything is collected.
     """
     config, command = configured(given), given.wrapped
     record, duration = getattr(given, "record", None), getattr(given, "duration", None)
@@ -72,10 +72,10 @@ def main(given: SimpleNamespace) -> int:
         _check_once(config)
     _check_sinks(config)
     if command:
-        _check_command(config)  # first of all, so that a wrong option does not cost a training run
+        _check_command(config)  # before the command starts: a wrong option must not waste a training run
     identity = identify(config, SETTLE if once else 0.0, wrapped=bool(command))
     current = RunParts(config, identity, record, once, duration)
-    current.serve_health()  # nor a port that is taken
+    current.serve_health()  # also before the command, because its port may be taken
     if command:
         return _run_command(current, command)
     load = partial(reader(given), again=True)
@@ -84,7 +84,7 @@ def main(given: SimpleNamespace) -> int:
 
 
 def _file_of(words: Sequence[str]) -> Path:
-    """Return the file of a recording; raise ConfigError."""
+    """Return the file to record to; raise ConfigError."""
     if not words:
         raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
     if len(words) > 1:
@@ -101,8 +101,8 @@ def _run_beside(
     """
     Collect until stopped; return the exit code. Raise ConfigError.
 
-    `beside`: the file for a summary of the watched process, and the parent process with which the run ends;
-    `hang_ups` came before.
+    `beside`: a file for the summary of the watched process, and the parent process whose end also ends the run.
+    `renew`: see Signals. `hang_ups`: signals that came before.
     """
     signals, (path, parent) = Signals(current, renew, hang_ups), beside
     if with_details := path is not None:
@@ -125,7 +125,7 @@ def _run_beside(
             current.serve_health()
         whole = collect(current, on_start, with_details=with_details)
     if with_details:
-        summary.keep()  # with the last delivery
+        summary.keep()  # once more, with the counts of the last delivery
     return 0 if whole else 1
 
 
@@ -135,7 +135,7 @@ def _run_command(this: RunParts, command: Sequence[str]) -> int:
     from chipwatch.show.report.summary import RunSummary
 
     config, lines, early = this.config, [], list[int]()
-    this.make_file()  # nor a file that cannot be written
+    this.make_file()  # before the command starts, because it may fail
     handle(FORWARDED, lambda number, _: early.append(number))
     try:
         watched = WrappedCommand(command)
@@ -144,7 +144,7 @@ def _run_command(this: RunParts, command: Sequence[str]) -> int:
             this.file.path.unlink()
         raise
     handle(FORWARDED, watched.forward)
-    for number in early:  # signals that came while it started
+    for number in early:  # signals that came while the command started
         watched.forward(number, None)
     logs = to_file(config.log_level or "warning", state_folder(config.spool, os.environ) / LOG_NAME)
     summary = RunSummary(watched.pid, config.proc) if not config.quiet and is_first_rank(os.environ) else None
@@ -173,7 +173,7 @@ def _run_command(this: RunParts, command: Sequence[str]) -> int:
 
 
 def _tell_early(pipeline: Pipeline, tell: Callable[[str], None]) -> None:
-    """Tell once, EARLY seconds after the start or later, which sinks have got nothing, and why."""
+    """Tell the user once, EARLY seconds after the start or later, about sinks that only had errors so far."""
     start = time.monotonic()
 
     def look() -> None:
@@ -190,7 +190,7 @@ def _tell_early(pipeline: Pipeline, tell: Callable[[str], None]) -> None:
 
 
 def _check_command(config: Config) -> None:
-    """Raise ConfigError for options that a command after `--` excludes, and for any other fault."""
+    """Raise ConfigError for an option that is not possible with a command after `--`, and for any invalid option."""
     if config.pid is not None:
         label = config.sources.get("pid", "pid")
         raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
@@ -209,19 +209,19 @@ def _check_command(config: Config) -> None:
 
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
-    """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
+    """Log to standard error at `log_level`; by default `info`, or `warning` if `quiet` or for a script."""
     to_stderr(config.log_level or ("warning" if quiet or is_for_script(config) else "info"), config.log_format)
 
 
 def _check_collectors(config: Config) -> None:
-    """Raise ConfigError where no collector is left to run."""
+    """Raise ConfigError if `no_collector` leaves no collector to run."""
     if not chosen("collectors", config) and not config.stdin:
         label, names = config.sources.get("no_collector", "no_collector"), ",".join(config.no_collector)
         raise ConfigError(f"{label} {names}: no collector is left to run; name fewer")
 
 
 def _check_once(config: Config) -> None:
-    """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
+    """Raise ConfigError if all sinks of --once wait to be scraped, which nobody can in time; warn if only some do."""
     scraped = [name for name, sink in build_sinks(config).items() if sink.limits.scraped]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
     if scraped and len(scraped) == len(config.sink):
@@ -231,7 +231,7 @@ def _check_once(config: Config) -> None:
 
 
 def _check_sinks(config: Config) -> None:
-    """Raise ConfigError for what a sink says is missing; warn where it could be sent all the same."""
+    """Let each sink check the configuration: raise ConfigError for a fault, log a warning for less."""
     for name, sink in build_sinks(config).items():
         try:
             warning = sink.check_start([*config.common_dims, *config.dims])
@@ -242,7 +242,7 @@ def _check_sinks(config: Config) -> None:
 
 
 def _renewed(load: Callable[[], Config], newest: RunParts, waiting: RunParts | None) -> RunParts | None:
-    """Return the run of a new configuration in the place of one that is `waiting`; None if nothing changed."""
+    """Return a run with the present configuration, None if it is unchanged; close the run that was `waiting`."""
     config = load()
     if config == newest.config:
         return None
@@ -258,7 +258,7 @@ def _renewed(load: Callable[[], Config], newest: RunParts, waiting: RunParts | N
 
 def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Identity:
     """
-    Return who this machine is, or will be; wait up to `acknowledge` seconds for all of it. Raise UnknownIdentity.
+    Start to find the identity of this machine; wait up to `acknowledge` seconds for it. Raise UnknownIdentity.
 
     `wrapped`: a command will run in the cgroup of this process.
     """

@@ -1,4 +1,4 @@
-"""The life of one run, step by step: its parts, what they leave for the end, and whether all went well."""
+"""One run, step by step: assembles its parts, collects, delivers, closes, and checks that all went well."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ONCE_PAUSE: Final = 1.0
 
 @dataclasses.dataclass
 class RunParts:
-    """A configuration that runs, with its identity, pipeline and server of health."""
+    """A configuration with the parts of its run: identity, pipeline, recorder, health server."""
 
     config: Config
     common: Identity
@@ -54,24 +54,24 @@ class RunParts:
     pipeline: Pipeline | None = None
     recorder: Recorder | None = None
     file: RecordFile | None = None
-    """The file of `record` that was made before the run."""
+    """The open file of `record`; it may be created before the run."""
     health: HealthServer | None = None
     _history: EventHistory | None = None
 
     @property
     def brief(self) -> bool:
-        """True for a run that ends by itself."""
+        """True for a run that ends by itself: --once or --duration."""
         return self.once or self.duration is not None
 
     def serve_health(self) -> None:
-        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
+        """Start the server of /healthz and /readyz if the configuration asks for it; raise ConfigError."""
         if self.config.health is not None:
             from chipwatch.service.life import serve_health
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def history(self, pipeline: Pipeline) -> EventHistory:
-        """Return what remembers the faults of this run, from its start on."""
+        """Return the history for verdicts and incidents; the first call creates it."""
         if self._history is None:
             from chipwatch.jobs.verdict.events import EventHistory
 
@@ -81,7 +81,7 @@ class RunParts:
         return self._history
 
     def start_recorder(self, state: Path) -> None:
-        """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
+        """Record to the file of `record`, and unless the run is brief to a ring in `state`; raise CommandError."""
         is_kept = not self.brief and recorder_options(self.config) is not None
         if self.pipeline and (self.record or is_kept):
             from chipwatch.service.recorder import Recorder
@@ -93,23 +93,23 @@ class RunParts:
             self.recorder = Recorder(self.config, self.pipeline, common, folder, self.file, history=history)
 
     def make_file(self) -> None:
-        """Make the file of `record`, if there is one; raise CommandError."""
+        """Create the file of `record`, if that is set; raise CommandError."""
         if self.record and not self.file:
             from chipwatch.service.recorder import open_file
 
             self.file = open_file(self.config, self.common.known, self.record)
 
     def seal(self, *words: str) -> Mapping[str, Any]:
-        """Begin an incident because somebody asks for it; return the answer."""
+        """Begin an incident because a user asks for it; return the answer for the status socket."""
         return self.recorder.seal(*words) if self.recorder else {}
 
     def seal_last(self, watched: WrappedCommand | None) -> None:
-        """Seal an incident that is open, or that a failed command is."""
+        """End the open incident; a command that failed begins one."""
         if self.recorder:
             self.recorder.end(watched.failure() if watched else None)
 
     def close(self) -> None:
-        """Stop recording, asking who this machine is, and serving its health."""
+        """Stop the recorder, the search for the identity, and the health server."""
         if self.recorder:
             self.recorder.close()
         self.common.close()
@@ -121,9 +121,9 @@ def collect(
     this: RunParts, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
 ) -> bool:
     """
-    Run a pipeline to its end; return whether all went well. Raise CommandError before it starts.
+    Run a pipeline to its end; return True if all went well. Raise CommandError before it starts.
 
-    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
+    `on_start` gets the pipeline before it starts. `with_details`: collectors read at least the level `detailed`.
     """
     life = RunLife(this, watched, with_details=with_details)
     on_start(life.pipeline)
@@ -137,14 +137,14 @@ def collect(
 
 class RunLife:
     """
-    One run from the first reading to the last delivery; its methods are called once each, in their order.
+    One run from the first reading to the last delivery. Call each method once, in the order of their definitions.
 
-    A part that looks after each tick is added before the first one, and in this order: the status must know a tick
-    before anybody can ask for it, and a run without what was asked for stops before it is announced.
+    The order matters for parts that act after each tick: the status must know a tick before anybody can ask, and a
+    run that lacks a needed collector must stop before it is announced.
     """
 
     def __init__(self, this: RunParts, watched: WrappedCommand | None, *, with_details: bool) -> None:
-        """Assemble the pipeline, and the recorder before any reading; raise CommandError."""
+        """Assemble the pipeline and start the recorder, before any reading; raise CommandError."""
         self._run, self._watched = this, watched
         config, common = this.config, this.common
         self._is_kept = not this.brief or config.spool is not None
@@ -162,11 +162,11 @@ class RunLife:
 
     @property
     def _state(self) -> Path | None:
-        """The folder of what outlives this run; None if nothing does."""
+        """The state folder; None if this run leaves nothing on disk."""
         return self._folder if self._is_kept else None
 
     def show(self) -> None:
-        """Show that it is alive, if somebody may ask: heartbeat, status socket, the kept state of processors."""
+        """Start heartbeat, status socket and saved state, unless the run is too short for anybody to ask."""
         this, routes = self._run, self.pipeline.routes
         is_durable = any(route.worker.sink.limits.durable for route in routes)
         if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
@@ -177,7 +177,7 @@ class RunLife:
             self._alive = show_life(this.config, self._folder, self.pipeline, this.common, answers)
 
     def announce(self) -> None:
-        """Say what is missing, what is collected and sent, and what happens to devices."""
+        """Start to log: missing collectors, the start of the run, and faults of devices."""
         config, pipeline = self._run.config, self.pipeline
         self._wanted = Wanted(config, pipeline, brief=self._run.brief)
         pipeline.after_tick.append(self._wanted.look)
@@ -185,17 +185,17 @@ class RunLife:
         pipeline.listeners.append(DeviceLog().take)
 
     def collect(self) -> None:
-        """Read until something stops the pipeline."""
+        """Collect until something stops the pipeline."""
         this = self._run
         self.pipeline.start()
-        gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
+        gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
         if this.once:
             self.pipeline.once(min(ONCE_PAUSE, this.config.interval or ONCE_PAUSE))
         else:
             self.pipeline.run(this.duration)
 
     def deliver(self) -> None:
-        """Seal what is recorded, and send the last points: the file of an incident is sent with them."""
+        """End the open incident, then send the last points, which name its file."""
         watched = self._watched
         if watched and watched.has_ended:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
@@ -205,12 +205,12 @@ class RunLife:
             self.pipeline.close()
 
     def close(self) -> None:
-        """Close what lived beside the pipeline; the heartbeat last, whose lock keeps another run out."""
+        """Close all other parts; the heartbeat is last, because its lock keeps another run out."""
         self._run.close()
         self._alive.close()
 
     def went_well(self) -> bool:
-        """Log what did not go well; return whether all did."""
+        """Log what went wrong; return True if nothing did."""
         this, routes, wanted = self._run, self.pipeline.routes, self._wanted
         assert wanted
         assert self._announcements
@@ -232,7 +232,7 @@ class RunLife:
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
-    """Log how the inputs ended; return whether each that ended was whole and was sent."""
+    """Log how inputs ended; return True if they all ended cleanly and their points could be sent."""
     ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
     for end in ends:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
@@ -244,6 +244,6 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
 
 
 def is_for_script(config: Config) -> bool:
-    """Return whether all points are printed, and not on a terminal."""
+    """Return True if all points go to standard output and that is not a terminal."""
     is_terminal = sys.stdout and sys.stdout.isatty()
     return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not is_terminal

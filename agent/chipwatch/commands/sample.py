@@ -1,4 +1,4 @@
-"""`chipwatch config`: a TOML file with the options of the agent and of its plugins, commented out."""
+"""`chipwatch config`: prints a TOML file with all options of the agent and its plugins, commented out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(given: SimpleNamespace) -> int:
 
 
 def sample_config(only: str | None = None) -> str:
-    """Return a TOML file with every option, commented out, at its default; with `only`, of the plugins of that name."""
+    """Return a TOML file with every option at its default, or with `only` the options of plugins of that name."""
     known = {name for group in TABLES for name in plugins.installed(f"chipwatch.{group}")}
     only = only and in_case_of(only, known)
     if only and only not in known:
@@ -61,7 +61,7 @@ def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
 
 
 def _tables(shape: type, where: str) -> Iterator[str]:
-    """Yield the options of nested tables, which may occur any number of times, as comments."""
+    """Yield the options of nested tables, each of which may occur several times."""
     for field, hint in typing.get_type_hints(shape).items():
         for kind in typing.get_args(hint):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -72,7 +72,7 @@ def _tables(shape: type, where: str) -> Iterator[str]:
 
 @functools.cache
 def field_docs(shape: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class."""
+    """Return field -> the docstring below it, from the source of a class."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
     except (OSError, TypeError, SyntaxError):

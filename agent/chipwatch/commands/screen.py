@@ -1,4 +1,4 @@
-"""`chipwatch top` of this machine or of recordings."""
+"""`chipwatch top` for this machine or for recordings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chipwatch.show.top.program import TopOptions
 
 
 def main(given: SimpleNamespace) -> int:
-    """Show the screen until the user ends it; return the exit code."""
+    """Show the screen until the user quits; return the exit code."""
     config = configured(given)
     return program.run(config, options(given, config, given.hosts))
 
 
 def options(given: SimpleNamespace, config: Config, files: list[str]) -> TopOptions:
-    """Return the options of the screen, with these recordings."""
+    """Return the options of the screen; `files`: recordings to play."""
     asked: dict[str, Any] = {key: getattr(given, key) for key in ("colors", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval

@@ -1,4 +1,4 @@
-"""`chipwatch verdict`: parses its options, and prints the verdict as text for people, a line for programs, or JSON."""
+"""`chipwatch verdict`: prints the verdict on this machine, as text for people, a line for programs, or JSON."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from chipwatch.jobs.verdict.rules import HOUR, Reason
 from chipwatch.service.wanted import check_places
 
 TIMEOUT: Final = 2.0
-"""Seconds from the start of this program to its end."""
+"""Default time limit (s), from the start of this program."""
 WIDTH: Final = 100
-"""Columns of the text, unless the terminal has fewer."""
+"""Most columns of the text; a terminal may have fewer."""
 MAX_EVIDENCE: Final = 200
-"""Characters of a message of the kernel."""
+"""Most characters of a message of the kernel."""
 MAX_LINE: Final = 600
-"""Characters of the one line; a drain reason of Slurm or a condition of Kubernetes is not longer."""
+"""Most characters of the line for programs; Slurm's drain reasons and Kubernetes' conditions are no longer."""
 
 
 def main(given: SimpleNamespace) -> int:
@@ -59,7 +59,7 @@ def main(given: SimpleNamespace) -> int:
 
 
 def as_text(verdict: Verdict) -> str:
-    """Return a block for each severity, then what is fine and what is unknown."""
+    """Return a block for each severity, then a line with what is fine, then unknown things."""
     width = line_width(WIDTH)
     margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
     lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
@@ -78,7 +78,7 @@ def as_text(verdict: Verdict) -> str:
 
 
 def as_line(verdict: Verdict) -> str:
-    """Return one line: the verdict, then what decides it first: the worst reasons, or what is unknown."""
+    """Return one line: the verdict, then its reasons, with those first that decide it."""
     worst = sorted(verdict.reasons, key=lambda one: one.severity != NOT_FIT)
     parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in worst]
     if verdict.word == UNKNOWN:
@@ -88,7 +88,7 @@ def as_line(verdict: Verdict) -> str:
 
 
 def as_json(verdict: Verdict, code: int) -> str:
-    """Return one JSON object."""
+    """Return the verdict as one JSON object."""
     return json.dumps(
         {
             "verdict": verdict.word,
@@ -115,7 +115,7 @@ def _object(reason: Reason) -> dict[str, object]:
 
 
 def _sentence(reason: Reason) -> str:
-    """Return what is wrong, how often, and when last."""
+    """Say what is wrong, how often it happened, and when last."""
     shown = reason.shown_by
     if shown is None or (shown.last is None and not shown.rose):
         return reason.says

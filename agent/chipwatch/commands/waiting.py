@@ -1,4 +1,4 @@
-"""Says on a terminal what a command waits for."""
+"""Tells people at a terminal what a slow command waits for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from threading import Timer
 from typing import Final
 
 SLOW: Final = 2.0
-"""Seconds without a word that people take for a hang."""
+"""Seconds of silence that people take for a hang."""
 
 
 @contextlib.contextmanager
 def say_if_slow(text: str, descriptor: int = 2) -> Iterator[None]:
-    """Print `text` on standard error, if that is a terminal, once the block has taken SLOW seconds."""
+    """Print `text` if the block takes longer than SLOW seconds, on standard error if that is a terminal."""
 
     def say() -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Shared by advisors: price tiers, and the layout of a dashboard."""
+"""Code that the sinks' advisors share: price tiers, PromQL for dashboards, and the layout of a dashboard."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost, Shown
 from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
-"""Size (None: unlimited), and dollars for each unit in it."""
+"""A price tier: how many units it covers (None: all further ones), and the dollars for each of them."""
 OF_ALL: Final[Mapping[Shown, str]] = {"mean": "avg({})", "p95": "quantile(0.95, {})"}
 
 
 def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", as_of: str = "") -> Iterator[Cost]:
-    """Yield the cost of each price tier."""
+    """Yield the cost of the part of `amount` that falls into each price tier."""
     begun = 0
     for size, price in prices:
         count = amount if size is None else min(amount, size)
@@ -28,12 +28,12 @@ def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", a
 
 
 def read_prices(path: Path) -> dict[str, Any]:
-    """Return a list of prices, a file of TOML."""
+    """Return the content of a TOML file with prices."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def dated(prices: Mapping[str, Any]) -> str:
-    """Return when and from where prices are."""
+    """Return the date and the source of prices as a text, and the page with today's prices."""
     return f"{prices['date']}, {prices['source']}; {prices['page']} has today's"
 
 
@@ -41,9 +41,11 @@ def placed(
     charts: Sequence[Chart], width: int, height: int, *, service: str, limit: int, note: str = ""
 ) -> list[tuple[str | Chart, int, int]]:
     """
-    Return texts (a `note`, titles of sections), one row high, and graphs, three in a row, each with its column and row.
+    Return the widgets of a dashboard from top to bottom, each with its column and row.
 
-    Raises Refused if these are more widgets than the `limit` of the service.
+    A widget is a text (the `note`, or a section's title), one row high, or a graph; graphs stand three in a row.
+
+    Raises Refused if there are more widgets than the service's `limit`.
     """
     placed: list[tuple[str | Chart, int, int]] = [(note, 0, 0)] if note else []
     y = len(placed)
@@ -61,12 +63,12 @@ def placed(
 
 
 def fold_of(chart: Chart) -> str:
-    """Return PromQL's operator for the value of a group."""
+    """Return PromQL's operator that makes one value of a group of series."""
     return "avg" if chart.fold == "mean" else chart.fold
 
 
 def promql(chart: Chart, shown: Shown, series: str, keys: Sequence[str]) -> str:
-    """Return PromQL for a line of a graph: of its groups the largest, or the smallest of minima."""
+    """Return PromQL for a line of a graph; it shows the groups with the largest values, for minima the smallest."""
     if shown != "groups":
         return OF_ALL.get(shown, "{}").format(series)
     fold = fold_of(chart)
@@ -75,5 +77,5 @@ def promql(chart: Chart, shown: Shown, series: str, keys: Sequence[str]) -> str:
 
 
 def document(content: object) -> tuple[str]:
-    """Return one JSON document."""
+    """Return `content` as one JSON document."""
     return (json.dumps(content, indent=2, ensure_ascii=False),)

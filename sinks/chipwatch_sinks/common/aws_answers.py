@@ -1,4 +1,4 @@
-"""Classifies errors of the service; messages that may hold a secret are not repeated."""
+"""Classifies the errors of AWS's services; messages that may hold a secret are not repeated."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer, retry_after
 
 MAX_MESSAGE: Final = 100_000
-"""Characters of a message: it may name each of 1,000 datums."""
+"""Most characters that are read of an error message, which may name each of 1,000 datums."""
 MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
-"""The service's name for a refused datum, counted from 1, and its field."""
+"""CloudWatch's way to name a refused datum in a message: its number, counted from 1, and the field at fault."""
 FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
 BUSY: Final = re.compile(
     r"Throttl|LimitExceeded|SlowDown|TooManyRequests|RequestTimeout(Exception)?$|PriorRequestNotComplete"
     r"|ServiceUnavailable|Internal(Failure|Server|Service)"
 )
-"""Transient and throttling error codes, as in botocore/retries/standard.py."""
+"""Codes of errors that pass: transient ones and throttling, as in botocore/retries/standard.py."""
 STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient|TokenRefreshRequired")
 CLOCK: Final = re.compile(r"Signature (expired|not yet current)|RequestExpired|RequestTimeTooSkewed")
 DENIED: Final = re.compile(r"AccessDenied|Unauthorized|NotAuthorized|AuthFailure")
@@ -29,9 +29,9 @@ PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to p
 
 def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
     """
-    Return what shows that an answer is not CloudWatch's, or None.
+    Return what shows that an answer does not come from CloudWatch, or None if it may.
 
-    A success has the status 200, a request id, and an empty body or a JSON object:
+    CloudWatch's success has the status 200, a request id, and an empty body or a JSON object:
     https://smithy.io/2.0/aws/protocols/aws-json-1_0-protocol.html.
     """
     size = str(len(body))
@@ -57,10 +57,10 @@ class Stale(Exception):
 
 
 class AwsError:
-    """An error of a service of AWS."""
+    """An error that a service of AWS answered."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
-        """Parse the `response` of botocore's ClientError; `foreign` says what shows that it is not the service's."""
+        """Parse the `response` of botocore's ClientError; `foreign`: what shows that it comes from somebody else."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         self.operation = operation
         self.code, self.message = ascii(str(error.get("Code", ""))[:100])[1:-1], str(error.get("Message", ""))
@@ -70,13 +70,13 @@ class AwsError:
 
     @classmethod
     def of_json(cls, answer: HttpAnswer) -> AwsError | None:
-        """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
+        """Parse an answer to a PutMetricData request of the AWS JSON 1.0 protocol; return None for a success."""
         status, headers, body, _ = answer
         other = foreign(status, headers, body)
         error: Mapping[str, Any] = {} if other is not None else json.loads(body.decode().strip() or "{}")
         if status < 300 and other is None and "__type" not in error:
             return None
-        # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
+        # The code of the older protocol: https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility
         code = headers.get("x-amzn-query-error", "").partition(";")[0]
         code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]
         message = answer.says(error.get("message") or error.get("Message") or "", MAX_MESSAGE)
@@ -84,7 +84,7 @@ class AwsError:
         return cls({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "PutMetricData", other)
 
     def members(self, count: int) -> dict[int, str]:
-        """Return the refused ones of `count` datums (from 0), each with a reason; {} if the service names none."""
+        """Return index -> reason for the refused ones among `count` datums; {} if the service names none."""
         if self.status != 400 or self.operation != "PutMetricData" or not DATA.match(self.code):
             return {}
         reasons: dict[int, str] = {}
@@ -95,7 +95,7 @@ class AwsError:
         return reasons
 
     def blame(self) -> Exception:
-        """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
+        """Return the exception to raise: one that drops data (BadBatch) only where the data is surely at fault."""
         who = "CloudWatch" if self.operation == "PutMetricData" else self.operation
         says = f"{who} answers {self.status} {self.code}"
         if self._foreign is not None:
@@ -113,7 +113,7 @@ class AwsError:
         return Refused(f"{self._advice()} ({says})")
 
     def _advice(self) -> str:
-        """Return what to do about a wrong set-up."""
+        """Return what the user should do about an error that comes from a wrong set-up."""
         if self._foreign is not None:
             return "check endpoint and proxy"
         if DENIED.search(self.code):

@@ -1,4 +1,4 @@
-"""The regions of AWS."""
+"""Checks the names of AWS regions against the list that botocore comes with."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 def partitions() -> list[dict[str, Any]]:
-    """Return botocore's list of partitions with their regions; raise ImportError, OSError or ValueError."""
-    spec = find_spec("botocore")  # its list alone, since its import takes 0.1 s
+    """Return botocore's list of AWS partitions with their regions; raise ImportError, OSError or ValueError."""
+    spec = find_spec("botocore")  # only finds its files: importing it takes 0.1 s
     if spec is None or spec.origin is None:
         raise ImportError("botocore")
     return json.loads((Path(spec.origin).parent / "data/partitions.json").read_bytes())["partitions"]  # type: ignore[no-any-return]
 
 
 def region_fault(region: str) -> str | None:
-    """Return a fault if botocore's list lacks the region; None if it has it, or if botocore is missing."""
+    """Return what is wrong with a region that botocore does not know; None for a known one, or without botocore."""
     try:
         regions = sorted({name for partition in partitions() for name in partition["regions"]})
     except (ImportError, OSError, ValueError, LookupError, TypeError):
         return None
-    if region in regions or "${" in region:  # a template's variable
+    if region in regions or "${" in region:  # ${...} is a template's variable
         return None
     from difflib import get_close_matches
 

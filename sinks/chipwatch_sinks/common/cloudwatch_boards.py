@@ -1,4 +1,4 @@
-"""The widgets of a dashboard of CloudWatch: texts, and graphs three in a row."""
+"""The widgets of a CloudWatch dashboard: texts, and graphs, three in a row."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import placed
 
 WIDTH, HEIGHT = 8, 6
-"""Size of a graph, in CloudWatch's units."""
+"""Size of a graph in units of CloudWatch's grid, which is 24 wide."""
 MAX_WIDGETS: Final = 500
-"""https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html."""
+"""Most widgets: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html."""
 
 
 def widgets(
@@ -22,7 +22,7 @@ def widgets(
     properties: Callable[[Chart], dict[str, Any]],
     note: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Yield a widget of this kind for each graph, and texts: a note, and the titles of the sections."""
+    """Yield a widget of this `kind` for each graph, and text widgets: the note and the sections' titles."""
     if not region:
         raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
     for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):

@@ -1,4 +1,4 @@
-"""CloudWatch's prices of metrics, requests and logs: the list prices of cloudwatch_prices.toml, or the user's."""
+"""CloudWatch's prices for metrics, requests and logs: list prices (cloudwatch_prices.toml), or the user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_book() -> dict[str, Any]:
 
 
 class CloudwatchPrices(Advisor):
-    """Prices of the region of `config` or the environment; of the default region if none are known."""
+    """Prices in the region that `config` or the environment names, or the default region's if it has none."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""CloudWatch's limits for PutMetricData, which botocore does not check, and its units."""
+"""CloudWatch's units, and its limits for PutMetricData, which botocore does not check."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 
 UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("cloudwatch_units.json").read_bytes())
-"""UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""
-COUNTER: Final = Kind.COUNTER  # used twice for each point, and looking up a member of an enumeration is slow
+"""UCUM unit -> CloudWatch's unit; any `{thing}` is a Count. Power, temperature and frequency have no unit there."""
+COUNTER: Final = Kind.COUNTER  # needed twice for each point, and the look-up of an enumeration's member is slow
 MOST_DIMENSIONS: Final = 30
 MOST_VALUES: Final = 150
 LONGEST_NAME: Final = 255
@@ -23,22 +23,22 @@ ALLOWED: Final = (
 )
 LARGEST: Final = 2.0**360
 """
-Limits of dimensions, distinct values of a datum, characters, and the magnitude of a number.
+Most dimensions, distinct values of a datum and characters, and the largest magnitude of a number.
 
-CloudWatch's API Reference, PutMetricData and MetricDatum.
+From CloudWatch's API Reference, PutMetricData and MetricDatum.
 """
 PAST: Final = 14 * 86_400 * 10**9
 AHEAD: Final = 2 * 3_600 * 10**9
-"""Nanoseconds that a point may be in the past or in the future; the same source."""
+"""Greatest distance of a point's time into the past and into the future (ns); same source."""
 
 
 def unit_of(word: str) -> str:
-    """Return CloudWatch's unit for a UCUM unit; `None` for one that it lacks, so that the number still arrives."""
+    """Return CloudWatch's unit for a UCUM unit; if it has none, its word "None", so that the number still arrives."""
     return "Count" if word.startswith("{") and word.endswith("}") else UNITS.get(word, "None")
 
 
 def is_allowed(text: str, most: int) -> bool:
-    """Return whether CloudWatch allows `text`: ASCII without control characters, not blank, at most `most` long."""
+    """Return True if CloudWatch allows `text`: printable ASCII, not blank, and at most `most` characters."""
     return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
 
 
@@ -63,7 +63,7 @@ def series_fault(name: str, dims: Dimensions) -> str | None:
 
 
 def point_fault(point: Datapoint, now: int | None) -> str | None:
-    """Return why CloudWatch rejects this point of a good series at `now` (ns; None: do not check its time), or None."""
+    """Return why CloudWatch rejects this point of a valid series, or None; `now` (ns), if given, checks its time."""
     metric, value, _, at, _, _, total, increase = point
     if metric.kind is COUNTER:
         if increase is None:

@@ -13,7 +13,7 @@ from chipwatch.net.faults import UNEXPECTED
 
 
 def message_of(problem: Exception) -> str:
-    """Return the message of a google-auth error without the file's content, which some of its errors quote."""
+    """Return a google-auth error's message, without the content of the credentials file that some errors quote."""
     parts = ["a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args]
     return ": ".join(parts).rstrip(".")
 
@@ -27,15 +27,15 @@ def find_credentials(scopes: Sequence[str], request: Any = None) -> tuple[Any, s
         raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None
     except auth.GoogleAuthError as problem:
         raise Retryable(f"Google credentials: {message_of(problem)}") from None
-    except UNEXPECTED as problem:  # the file has another format
+    except UNEXPECTED as problem:  # the credentials file has another format
         raise Refused(f"Google's credentials file is invalid: {problem}") from None
     return credentials, project
 
 
 def blame(problem: auth.GoogleAuthError) -> Exception:
-    """Return the exception to raise where no token can be had."""
+    """Return the exception to raise where google-auth gets no token."""
     is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
-    says = problem.args[0] if problem.args else type(problem).__name__  # the answer itself follows
+    says = problem.args[0] if problem.args else type(problem).__name__  # later arguments repeat the answer
     if is_final:
         return Refused(
             "Google's credentials are expired or not valid; run `gcloud auth application-default login`, or check the"

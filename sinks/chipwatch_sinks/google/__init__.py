@@ -1,4 +1,4 @@
-"""Google Cloud Monitoring, by CreateTimeSeries."""
+"""Sends points to Google Cloud Monitoring by its CreateTimeSeries request."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
-"""A project's id, which may begin with an organisation's domain, or its number."""
+"""A Google project: its id, which may begin with an organisation's domain, or its number."""
 PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
 MAX_UNSURE: Final = 20_000
-"""Limit of points remembered as perhaps stored: a hundred requests."""
+"""Most points that are remembered as perhaps stored: a hundred requests."""
 LOG_INTERVAL: Final = 3600.0
-"""Seconds between two messages about another writer."""
+"""Least seconds between two log messages about another writer of the same series."""
 
 
 class GoogleSink(Sink):
     """
-    Sends each batch by CreateTimeSeries, through the official client: one point for each series in a request.
+    Sends each batch by CreateTimeSeries through Google's client; a request has at most one point of each series.
 
-    Gauges are GAUGE, counters CUMULATIVE with a start time that is kept over restarts; every value is a DOUBLE.
+    Gauges are sent as GAUGE, counters as CUMULATIVE with a start time that outlives restarts, all values as DOUBLE.
     """
 
     needs = Needs(state=True, words=WORDS, libraries=("google.cloud.monitoring_v3",))
@@ -97,7 +97,7 @@ class GoogleSink(Sink):
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK
     ) -> None:
-        """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
+        """Take the wall clock (ns since the epoch), and the checked clock by which a point's age is judged."""
         self._config, self._steady = config, steady
         self._history = SentHistory()
         self._encoder: GoogleEncoder
@@ -116,7 +116,7 @@ class GoogleSink(Sink):
         return self._history.dump()
 
     def open(self) -> None:
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC prints errors that its answers contain too
         from chipwatch_sinks.google.client import GoogleClient
         from chipwatch_sinks.google.wire import GoogleEncoder
 
@@ -144,7 +144,7 @@ class GoogleSink(Sink):
         return rejected
 
     def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
-        """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
+        """Return the points that an error rejects, with reasons; raise if all are refused or to be retried."""
         from chipwatch_sinks.google.answers import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE
 
         reasons = answer.refused()
@@ -182,11 +182,11 @@ class GoogleSink(Sink):
         return refused
 
     def _is_perhaps_stored(self, item: SentPoint) -> bool:
-        """Return whether this process, or one before it that was killed, may have sent this point before."""
+        """Return True if this point may have been sent before: by this process, or an earlier one that was killed."""
         return item.name in self._unsure or item.point.at < self._started_at
 
     def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
-        """Remember that these points may have been stored."""
+        """Remember that Google may have stored these points."""
         if len(self._unsure) > MAX_UNSURE:
             self._unsure.clear()
         self._unsure.update([one.name for one in sent])
@@ -229,5 +229,5 @@ class GoogleSink(Sink):
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Return whether HOST[:PORT] is on this machine."""
+    """Return True if HOST[:PORT] is on this machine."""
     return address.is_loopback(re.sub(r":\d+$", "", endpoint).strip("[]"))

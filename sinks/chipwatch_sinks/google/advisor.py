@@ -1,4 +1,4 @@
-"""Google Cloud Monitoring's prices, and its dashboards and alarms: Dashboards and AlertPolicies, as JSON."""
+"""Google Cloud Monitoring's prices, and dashboards and alarms as the JSON of its Dashboard and AlertPolicy."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from chipwatch_sinks.common.advice import dated, document, placed, read_prices, 
 from chipwatch_sinks.google.rules import label_key, metric_type
 
 WIDTH, HEIGHT = 4, 4
-"""Size of a graph, in columns and rows."""
+"""Size of a graph in columns and rows of Google's grid."""
 MAX_WIDGETS: Final = 100
-"""Limit of widgets of a dashboard: https://cloud.google.com/monitoring/quotas."""
+"""Most widgets of a dashboard: https://cloud.google.com/monitoring/quotas."""
 MAX_FILTER: Final = 2048
-"""Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
+"""Most characters of a filter: google.monitoring.v3.AlertPolicy."""
 ABSENT: Final = (2, 23.5 * 60)
-"""Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
+"""Least and most minutes of an alarm about absent data: google.monitoring.v3.AlertPolicy.Condition."""
 WORDS: Final[Mapping[str, Mapping[str, str]]] = json.loads(Path(__file__).with_name("boards.json").read_bytes())
 """
-Aligners of alarms and graphs, reducers of groups, and the label of a monitored resource that names the machine.
+Google's words: aligners of alarms and graphs, reducers of groups, and the resource label that names the machine.
 
-That label is instance_id for other resources.
+A monitored resource that is not listed names the machine by instance_id.
 """
 OF_FLEET: Final[Mapping[advice.Shown, tuple[str, str]]] = {
     "mean": ("mean", "REDUCE_MEAN"), "p95": ("95th percentile", "REDUCE_PERCENTILE_95"),
 }  # fmt: skip
-"""Words and reducers of lines over all series."""
+"""Statistic of a line over all series -> its word in the legend, and Google's reducer."""
 AUTO_CLOSE: Final = 3600
-"""Seconds without data after which an incident is closed."""
+"""Seconds without data after which Google closes an incident."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
-"""The same for an alarm about absent data, which ends when data arrive: Google's maximum."""
+"""The same for an alarm about absent data, which ends when data arrives: the longest that Google allows."""
 
 
 class GoogleAdvisor(advice.Advisor):
-    """A filter finds every series of a name, and the absence of a single series can be watched."""
+    """Writes Google's prices, dashboards and alarms; a filter finds all series of a name, also later ones."""
 
-    board = advice.Board(50, by_name=True)  # lines of a graph that are still readable
+    board = advice.Board(50, by_name=True)  # more lines in a graph cannot be read
 
     def __init__(self, config: Any, terms: advice.Terms) -> None:
         self._config, self._terms = config, terms
@@ -109,7 +109,7 @@ class GoogleAdvisor(advice.Advisor):
     def _line(
         self, chart: advice.Chart, shown: advice.Shown, sent: advice.SentMetric, scope: advice.Scope
     ) -> dict[str, Any]:
-        """Return the query for a line of a graph: of its groups the largest, or the smallest of minima."""
+        """Return the query for a line of a graph: its groups with the largest values, or for minima the smallest."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         aggregation: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
         query = {"filter": f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', "aggregation": aggregation}
@@ -157,7 +157,7 @@ class GoogleAdvisor(advice.Advisor):
         return {**policy, "notificationChannels": list(scope.notify)} if scope.notify else policy
 
     def _condition(self, alarm: advice.Alarm, scope: advice.Scope, resource: str, hosts: int) -> dict[str, Any]:
-        """Return a condition on every series, later ones too; or on the number of series, for `hosts` machines."""
+        """Return a condition on each series, also later ones; with `hosts`, on the number of machines that report."""
         rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
         parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
         parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in alarm.but]
@@ -182,5 +182,5 @@ class GoogleAdvisor(advice.Advisor):
 
 
 def _period(scope: advice.Scope) -> int:
-    """Return the seconds of a window, in whole minutes."""
+    """Return the seconds of an alarm's window, rounded to whole minutes."""
     return 60 * max(1, math.ceil(scope.window / 60))

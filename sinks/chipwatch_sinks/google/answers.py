@@ -1,4 +1,4 @@
-"""Classifies errors of the service."""
+"""Classifies the errors of Google Cloud Monitoring: which points are refused, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import metric_service
 
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
-"""The service's notation for refused series of a request, counted from 0."""
+"""A message's list of the refused series of a request: ranges of numbers, counted from 0."""
 WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
 EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
-"""Text after the notation if the reason follows it; otherwise the reason precedes it."""
+"""Text after PLACES where the reason follows it; otherwise the reason stands before."""
 TIMES: Final = re.compile(r"Youngest Existing: '([^']*)', New: '([^']*)'")
-"""End times of the stored point and of the refused one, which sort as text."""
+"""End times of the stored and the refused point in a message; as texts they sort by time."""
 RESET: Final = "start older than the stored one"
 FREQUENT: Final = "too frequent"
 NOT_NEWER: Final = "out of order"
@@ -33,34 +33,34 @@ TEXTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encod
 REASONS: Final = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in TEXTS["reasons"].items()}
 ORDER: Final = frozenset((FREQUENT, NOT_NEWER, RESET))
 """
-Reasons for a point whose series has a point of this time or of a later one, or one that is too near.
+Reasons to refuse a point for the time of another point of its series: the same, a later one, or too near.
 
-A point that the series already has is out of order: https://github.com/googleapis/python-monitoring/issues/57. One that
-is too frequent is newer than all that is stored, so it was not stored before.
+A point that Google already has is refused as out of order (github.com/googleapis/python-monitoring/issues/57). A point
+that is refused as too frequent is newer than all stored ones, so it was not stored before.
 """
 PERHAPS_STORED: Final = frozenset((
     StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL, StatusCode.ABORTED,
     StatusCode.CANCELLED, StatusCode.UNKNOWN,
 ))  # fmt: skip
-"""Codes after which the points may have been stored."""
+"""Errors after which Google may have stored the points."""
 TRANSIENT: Final = PERHAPS_STORED | {StatusCode.RESOURCE_EXHAUSTED}
 OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
 CODES: Final = {code.value[0]: code for code in StatusCode}
 PROJECT: Final = re.compile(r"\b(project|name)\b", re.IGNORECASE)
 RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
-"""Messages about rate quotas, which are refilled, unlike the quota of series."""
+"""Messages about quotas of a rate, where a retry helps; the quota of series is not refilled."""
 SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
 INFO: Final = "google.rpc.ErrorInfo"
 DELAY: Final = "google.rpc.RetryInfo"
 SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
-"""Status details that are read."""
+"""Name of a status detail that is read -> its message type."""
 
 
 class MonitoringError:
-    """An error of the service, from the exception of google.api_core."""
+    """An error that Google Cloud Monitoring answered, parsed from google.api_core's exception."""
 
     def __init__(self, error: failures.GoogleAPICallError, count: int) -> None:
-        """Parse the exception; `count` series were in the request."""
+        """Parse the exception; `count` is how many series the request had."""
         self.code: StatusCode = error.grpc_status_code or StatusCode.UNKNOWN
         self.message, self._count = str(error.message), count
         details = dict(map(_unpacked, error.details or ()))
@@ -81,14 +81,14 @@ class MonitoringError:
         return self.code in PERHAPS_STORED or self._summary is not None
 
     def refused(self) -> dict[int, str] | None:
-        """Return the refused series (from 0), each with its reason; None if the service does not name all of them."""
-        if self._summary is None or self.is_transient:  # without a summary, it is unknown whether the others are stored
+        """Return index -> reason for the refused series; None if Google does not name all of them."""
+        if self._summary is None or self.is_transient:  # without a summary the other points may not be stored
             return None
         reasons_by_place: dict[int, str] = {}
         parts = PLACES.split(self.message)
         for places, text, before in zip(parts[1::2], parts[2::2], parts[0:-2:2], strict=True):
             why = WHY.search(text)
-            if not why and EXAMPLE.match(text):  # the message is cut before the reason
+            if not why and EXAMPLE.match(text):  # Google cut the message before the reason
                 return None
             reason = reason_of(why[1] if why else text if FIELD.match(text) else before)
             if reason == UNCLEAR and self._count > 1 and self.message.endswith("..."):
@@ -101,7 +101,7 @@ class MonitoringError:
         return reasons_by_place if len(reasons_by_place) == failed else None
 
     def blame(self, project: str) -> Exception:
-        """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
+        """Return the exception to raise: one that drops data (BadBatch) only where the data is surely at fault."""
         says = f"Cloud Monitoring answers {self.code.name}"
         for pattern, text in TEXTS["set_up"].items():
             if re.search(pattern, self.message, re.DOTALL):
@@ -119,7 +119,7 @@ class MonitoringError:
 
 
 def _unpacked(detail: Any) -> tuple[str, Any]:
-    """Return the name of a status detail and the detail, unpacked if it is a google.protobuf.Any."""
+    """Return a status detail's type name and the detail itself, unpacked from google.protobuf.Any."""
     name = detail.DESCRIPTOR.full_name
     if name != "google.protobuf.Any":
         return name, detail
@@ -132,14 +132,14 @@ def _unpacked(detail: Any) -> tuple[str, Any]:
 
 
 def reason_of(text: str) -> str:
-    """Return the reason for a text of the service."""
+    """Return our reason for a rejected point, for a text of Google's."""
     reason = next((reason for reason, pattern in REASONS.items() if pattern.search(text)), UNCLEAR)
     times = TIMES.search(text)
     return NOT_NEWER if reason == FREQUENT and times and times[2] <= times[1] else reason
 
 
 def _numbers(places: str, count: int) -> list[int]:
-    """Return the numbers below `count` in a notation such as `0-37,40`."""
+    """Return the numbers below `count` that a text such as `0-37,40` lists."""
     numbers: list[int] = []
     for part in places.split(","):
         first, _, last = part.strip().partition("-")

@@ -1,4 +1,4 @@
-"""Finds credentials and project for the official client, and sends one request."""
+"""Finds credentials and project for Google's client, and sends one request at a time."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 HOST: Final = "monitoring.googleapis.com"
 NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 OPTIONS: Final = (
-    ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
+    ("grpc.max_reconnect_backoff_ms", 10_000),  # else gRPC waits up to 2 minutes after an outage
     ("grpc.keepalive_time_ms", 120_000),
 )
 
 
 def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
-    """Return the channel's proxy options for `host`; gRPC reads only lower-case variables, and repeats passwords."""
+    """Return the channel's proxy options for `host`, since gRPC itself reads only lower-case proxy variables."""
     proxy = proxy_of(f"https://{host}")
     return (("grpc.http_proxy", proxy),) if proxy else (NO_PROXY,)
 
 
 class GoogleClient:
-    """A channel to Cloud Monitoring, and the project to write to."""
+    """A gRPC channel to Cloud Monitoring, and the project to write to."""
 
     def __init__(self, config: GoogleSink.Config) -> None:
         self._config = config
         self._client: Any = None
         logging.getLogger("grpc._plugin_wrapping").setLevel(logging.CRITICAL)  # its errors are in the answer too
         self.project = config.project or ""
-        """The project's id, empty while unknown."""
+        """The project's id, empty while it is not known."""
 
     def connect(self) -> None:
         """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
@@ -59,7 +59,7 @@ class GoogleClient:
         self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
     def send(self, project: str, sent: Sequence[SentPoint]) -> MonitoringError | None:
-        """Send points in one request; return the answer if it is an error. Raise Refused or Retryable."""
+        """Send points in one request; return the error that Google answers, or None. Raise Refused or Retryable."""
         if self._client is None:
             self.connect()
         wrapped = metric_service.types.CreateTimeSeriesRequest.wrap(request(project, sent))
@@ -69,7 +69,7 @@ class GoogleClient:
             return MonitoringError(error, len(sent))
         except auth.GoogleAuthError as problem:
             raise blame(problem) from problem
-        except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so the points may be stored
+        except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so Google may have stored the points
             self.close()
             unknown: Any = failures.Unknown  # its __init__ has no types
             return MonitoringError(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))

@@ -1,4 +1,4 @@
-"""The last sent point of each series, so that end times increase and counters keep their start times over restarts."""
+"""The last sent point of each series: end times must increase, and a counter's start time outlives restarts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from chipwatch.contract.datapoint import Datapoint, Kind
 from chipwatch.contract.sink import SLACK
 
 SPACING: Final = 10 * 10**9
-"""Nanoseconds between two points of a series: Google documents 5 s, but has refused 5.5 s."""
+"""Least nanoseconds between two points of a series: Google documents 5 s, but has refused 5.5 s."""
 MOMENT: Final = 10**6
-"""A millisecond, in nanoseconds: the shortest interval of a cumulative point."""
+"""Shortest interval of a cumulative point: a millisecond, in nanoseconds."""
 MAX_AGE: Final = 25 * 3600 * 10**9
-"""Nanoseconds after which a series is removed; Google rejects older points too."""
+"""Nanoseconds without a point after which a series is forgotten; Google rejects points of that age anyway."""
 GAUGE: Final = Kind.GAUGE
 NOT_NEWER: Final = "not newer than the last point of its series"
 TOO_SOON: Final = "less than 10 s after the last point of its series"
 
 
 class Last(NamedTuple):
-    """The last point of a series: its interval (ns); for a counter also its reading, and the one that counts as 0."""
+    """A series' last point: its interval (ns), and for a counter its reading and the reading that counts as 0."""
 
     end: int
     start: int = 0
@@ -41,13 +41,13 @@ _decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float,
 
 
 def _next_of_counter(last: Last | None, end: int, point: Datapoint) -> Last:
-    """Return the entry of `point`, the next point of a counter, with the end time `end`."""
+    """Return the entry for a counter's next point, which ends at `end`."""
     start_time, value = point.start_time or 0, point.value
     if last is None or not last.start:
         if 0 < start_time < end and (last is None or start_time != last.start_time):
             return Last(end, min(_zero(point), end - MOMENT), start_time, value, _base(point))
-        return Last(end, end - MOMENT, start_time, value, value)  # unknown start: the counter starts here
-    # The counter was reset after the last point, whose end may have been moved past the reset.
+        return Last(end, end - MOMENT, start_time, value, value)  # its start is unknown: it starts here
+    # The counter was reset after the last point, whose end may have been moved to after the reset.
     if start_time > last.start_time and (start_time >= last.end or value < last.value):
         return Last(end, min(max(_zero(point), last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
     if value < last.value:  # the counter was reset at an unknown time: it starts here
@@ -56,29 +56,29 @@ def _next_of_counter(last: Last | None, end: int, point: Datapoint) -> Last:
 
 
 def _zero(point: Datapoint) -> int:
-    """Return when the counter was last known to be 0: Google spreads the first value evenly from its start time on."""
+    """Return when a counter was last known to be 0; Google spreads its first value evenly from that start time on."""
     start_time, start = point.start_time or 0, point.window_start or 0
     rose_from_zero = point.increase is not None and isclose(point.increase, point.value)
     return max(start_time, start) if rose_from_zero and start < point.at else start_time
 
 
 def _base(point: Datapoint) -> float:
-    """Return the reading of a counter at its start time; not 0 if the counter starts at its first reading."""
+    """Return a counter's reading at its start time: 0 unless it starts at its first reading."""
     start_time, start = point.start_time or 0, point.window_start
     if point.increase is not None and start is not None and start <= start_time:
-        return point.value - point.increase  # below 0 if the counter rose before a reset in the same window
+        return point.value - point.increase  # below 0 if it rose before it was reset in the same window
     return point.value if start_time == point.at else 0.0
 
 
 class SentHistory:
-    """The last point of each series by a digest of its name; call `keep` when a point was delivered."""
+    """Digest of a series' name -> its last point; `keep` is called once a point is delivered."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Last] = {}
         self._is_changed = False
 
     def follow(self, series: bytes, point: Datapoint) -> Last | str:
-        """Return the entry of `point` as the next one of its series, or why it is rejected."""
+        """Return the entry for `point`, the next one of its series, or why it is rejected."""
         last, end = self._known.get(series), point.at
         if last is not None and end < last.end + SPACING:
             if end < last.end + SPACING - int(SLACK * 1e9):
@@ -87,17 +87,17 @@ class SentHistory:
         return Last(end) if point.metric.kind is GAUGE else _next_of_counter(last, end, point)
 
     def keep(self, series: bytes, last: Last) -> None:
-        """Remember the last point of a series."""
+        """Remember `last` as the last point of its series."""
         self._known[series] = last
         self._is_changed = True
 
     def restart(self, series: bytes, last: Last) -> None:
-        """Restart a counter after its point `last`, which was refused for its times."""
+        """Restart a counter after its point `last`, which Google refused for its times."""
         if last.start:
             self.keep(series, last._replace(start=last.end, base=last.value))
 
     def restart_at_next(self, series: bytes, last: Last) -> None:
-        """Restart the counter at its next reading; Google has stored a later start time than that of `last`."""
+        """Restart a counter at its next reading, since Google has a later start time of it than `last`."""
         self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, start_time=last.start_time)
 
     def dump(self) -> bytes | None:

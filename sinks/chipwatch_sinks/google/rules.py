@@ -14,14 +14,14 @@ from chipwatch.contract.errors import Refused
 MOST_LABELS: Final = 30
 LONGEST_KEY: Final = 100
 LONGEST_VALUE: Final = 1024
-"""Limits of labels of a metric, and of characters in a label's key and value: cloud.google.com/monitoring/quotas."""
+"""Most labels of a metric, and most characters of a label's key and value: cloud.google.com/monitoring/quotas."""
 LONGEST_TYPE: Final = 200
-"""Characters of a metric type with its domain: a commonly cited limit, not documented by Google."""
+"""Most characters of a metric type with its domain: a commonly cited limit that Google does not document."""
 PAST: Final = 25 * 3600 * 10**9
 AHEAD: Final = 5 * 60 * 10**9
-"""Limits of a point's age and of its time in the future (ns): google.monitoring.v3.TimeInterval."""
+"""Greatest distance of a point's time into the past and the future (ns): google.monitoring.v3.TimeInterval."""
 DOMAINS: Final = ("custom.googleapis.com/", "workload.googleapis.com/", "external.googleapis.com/")
-"""Domains of user-defined metrics: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
+"""Beginnings of user-defined metric types: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
 
 FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
 SEPARATORS: Final = re.compile(r"[./]+")
@@ -29,30 +29,30 @@ NOT_LETTER: Final = re.compile(r"^(?![A-Za-z])")
 TEMPLATES: Final = Path(__file__).with_name("resources.json").read_text(encoding="utf-8")
 RESOURCES: Final[Mapping[str, list[dict[str, str]]]] = json.loads(TEMPLATES)
 """
-Monitored resources, each with alternative templates of its labels; the fields are WORDS, `location` and `namespace`.
+Monitored resource -> templates of its labels, of which one must be filled from WORDS, `location` and `namespace`.
 
-https://cloud.google.com/monitoring/api/resources; `global` is left out, because all hosts would write the same series.
+https://cloud.google.com/monitoring/api/resources; `global` is left out: all hosts would write the same series.
 Google sets the project's label, as for its own exporter (GoogleCloudPlatform/opentelemetry-operations-go).
 """
 FIELD: Final = re.compile(r"\{(\w+)\}")
 WORDS: Final = tuple(sorted({"gcp_project", *FIELD.findall(TEMPLATES)} - {"location", "namespace"}))
 """Dimensions of the identity that select and fill the monitored resource."""
 AUTO: Final = ("k8s_container", "k8s_node", "k8s_pod", "gce_instance", "aws_ec2_instance", "generic_node")
-"""Order of selection, after generic_task for ECS and Slurm: their tasks may share a machine."""
+"""Order in which `auto` tries resources; generic_task comes first for ECS and Slurm, whose tasks share machines."""
 
 
 def metric_type(prefix: str, name: str) -> str:
-    """Return the metric type: dots become slashes, forbidden characters underscores."""
+    """Return Google's name of a metric: its dots become slashes, forbidden characters underscores."""
     return prefix + "/".join(label_key(part) for part in SEPARATORS.split(name.strip("./")))
 
 
 def label_key(text: str) -> str:
-    """Replace forbidden characters by `_`, and prefix `key_` unless a letter comes first, as Google's exporters do."""
+    """Replace forbidden characters by `_`; a key that begins without a letter gets `key_`, as in Google's exporters."""
     return NOT_LETTER.sub("key_", FORBIDDEN.sub("_", text))
 
 
 def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return type and labels of the monitored resource `wanted`, for `auto` of the most specific one; raise Refused."""
+    """Return the resource `wanted`, `auto` being the most specific one, and its labels; raise Refused."""
     choices = [(wanted, labels) for labels in RESOURCES.get(wanted, ())]
     if wanted == "auto":
         choices = [("generic_task", labels) for labels in RESOURCES["generic_task"][:2]]
@@ -72,12 +72,12 @@ def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[st
 
 
 def labels_of(dims: Dimensions) -> dict[str, str]:
-    """Return the dimensions as labels, without empty and hidden ones."""
+    """Return the dimensions as labels; empty and hidden ones are left out."""
     return {label_key(key): value for key, value in dims.items_sorted if value and not key.startswith(HIDDEN)}
 
 
 def series_fault(kind: str, dims: Dimensions) -> str | None:
-    """Return why Cloud Monitoring rejects every point of this metric type and these dimensions, or None."""
+    """Return why Cloud Monitoring rejects each point with this metric type and these dimensions, or None."""
     labels = labels_of(dims)
     if len(kind) > LONGEST_TYPE:
         return "metric name too long"

@@ -1,4 +1,4 @@
-"""Datapoints as Cloud Monitoring's series: raw protobuf, with the constant part of each series cached as bytes."""
+"""Encodes points as Cloud Monitoring's protobuf; the constant part of each series is cached as bytes."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ Request: Final = metric_service.types.CreateTimeSeriesRequest.pb()
 TimeSeries: Final = metric_service.series.TimeSeries.pb()
 
 CACHED_SERIES: Final = 20_000
-"""Series whose constant part is cached: about 0.7 kB each."""
+"""Most series whose constant part is cached; one takes about 0.7 kB."""
 CACHED_INTERVALS: Final = 1000
-"""Number of cached encodings of intervals; all points of a window share one."""
+"""Most encoded time intervals that are cached; all points of a window share one."""
 FIELDS: Final = {"max": "maximum", "min": "minimum", "last": "last", "mean": ""}
-"""Statistic -> field of a Summary; the mean of a window is the value of its point."""
+"""Statistic -> field of a point's Summary; empty for the mean, which is the point's value."""
 
 
 class GoogleSeries(NamedTuple):
-    """The constant part of a series' points."""
+    """A series at Google: the part of its points that never changes."""
 
     fault: str | None
-    """Why Cloud Monitoring rejects it, or None."""
+    """Why Cloud Monitoring rejects the series, or None."""
     digest: bytes = b""
-    """A hash of its name: the key of its history."""
+    """Hash of the series' name, its key in SentHistory."""
     head: bytes = b""
-    """Its TimeSeries without the point."""
+    """The encoded TimeSeries without its point."""
     field: str = ""
-    """Field of the Summary to send; empty: the value."""
+    """Field of a point's Summary to send; empty to send the point's value."""
     kind: Kind = Kind.GAUGE
 
 
 class SentPoint(NamedTuple):
-    """A point of a request, and the entry of its series in the history once it is stored."""
+    """A point of a request, and the entry that SentHistory gets once Google has stored it."""
 
     point: Datapoint
     series: GoogleSeries
@@ -59,12 +59,12 @@ class SentPoint(NamedTuple):
 
     @property
     def name(self) -> tuple[bytes, int]:
-        """The series and the end time of the point."""
+        """The point's series and its end time."""
         return self.series.digest, self.last.end
 
     @property
     def message(self) -> Any:
-        """The TimeSeries without the point."""
+        """The decoded TimeSeries without its point."""
         return TimeSeries.FromString(self.series.head)
 
 
@@ -76,7 +76,7 @@ def request(project: str, sent: Sequence[SentPoint]) -> Any:
 
 
 class GoogleEncoder:
-    """Turns points into series of Cloud Monitoring; points against its documented rules are rejected here."""
+    """Encodes points for Cloud Monitoring, and rejects points that break its documented rules."""
 
     def __init__(self, history: SentHistory, config: GoogleSink.Config) -> None:
         self._history, self._config = history, config
@@ -87,7 +87,7 @@ class GoogleEncoder:
         self._undescribed: set[str] = set()
 
     def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[SentPoint], list[Rejected]]:
-        """Return the points to send at `now` (ns; None: do not check their times), and the others; raise Refused."""
+        """Return the points to send, and the rejected ones; times are checked if `now` (ns) is given. Raise Refused."""
         good, rejected = [], []
         oldest, newest = (-math.inf, math.inf) if now is None else (now - PAST, now + AHEAD)
         for point in batch:
@@ -104,7 +104,7 @@ class GoogleEncoder:
         return good, rejected
 
     def undescribe(self, series: Sequence[GoogleSeries]) -> None:
-        """Send these metrics without unit and description from now on, since Google has others for them."""
+        """From now on send these series' metrics without unit and description, since Google has others for them."""
         self._undescribed.update([TimeSeries.FromString(one.head).metric.type for one in series])
         self._forget()
 
@@ -123,7 +123,7 @@ class GoogleEncoder:
         if fault := series_fault(kind, dims):
             return GoogleSeries(fault)
         labels = labels_of(dims)
-        first = self._first.setdefault(kind, metric)  # a metric type keeps its first unit and description
+        first = self._first.setdefault(kind, metric)  # at Google a metric type keeps its first unit and description
         if (first.name, first.kind) != (metric.name, metric.kind):
             same = first.name == metric.name
             return GoogleSeries("kind of the metric changed" if same else "two metrics become the same type")
@@ -154,7 +154,7 @@ varint: Final = lru_cache(CACHED_INTERVALS)(protobuf.varint)
 
 
 def _tag(message: Any, field: str) -> bytes:
-    """Return the tag of a field of bytes."""
+    """Return the protobuf tag of a field that holds bytes or a message."""
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
 
 
@@ -169,7 +169,7 @@ VALUE: Final = _tag(_Point, "value") + varint(len(varint(_NUMBER)) + DOUBLE.size
 
 
 def encode_point(series: GoogleSeries, point: Datapoint, last: Last) -> bytes:
-    """Return the field of a CreateTimeSeriesRequest for this point of its series."""
+    """Return one point, encoded as the field `time_series` of a CreateTimeSeriesRequest."""
     if last.start:
         value = last.value - last.base
     elif series.field and point.summary is not None:
@@ -182,7 +182,7 @@ def encode_point(series: GoogleSeries, point: Datapoint, last: Last) -> bytes:
 
 @lru_cache(CACHED_INTERVALS)
 def _encode_interval(start: int, end: int) -> bytes:
-    """Return the field of a TimeSeries that holds a point, up to the value; times in ns since the epoch, 0: none."""
+    """Return the encoded beginning of a point, all before its value; times in ns since the epoch; start 0: none."""
     message = Interval(end_time=_timestamp(end), start_time=_timestamp(start) if start else None)
     made: bytes = message.SerializeToString()
     inner = INTERVAL + varint(len(made)) + made + VALUE

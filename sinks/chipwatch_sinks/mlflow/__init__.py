@@ -1,4 +1,4 @@
-"""MLflow: system metrics in the page of a run, through its tracking server's REST API."""
+"""Writes system metrics into an MLflow run through the tracking server's REST API."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 NODE: Final = "MLFLOW_SYSTEM_METRICS_NODE_ID"
 HOSTNAME: Final = "{hostname}"
 MAX_KEYS: Final = 100_000
-"""Series whose keys are remembered."""
+"""Most series whose MLflow keys are remembered."""
 STATUS_INTERVAL: Final = 10.0
-"""Seconds between two checks that the run still runs, as in MLflow's own monitor."""
+"""Seconds between two looks whether the run still runs, as in MLflow's own monitor."""
 MS: Final = 1_000_000
 
 
@@ -38,8 +38,8 @@ class MlflowSink(Sink):
     """
     Writes metrics into a run as `system/METRIC`, or `system/NODE/METRIC`, until the run ends.
 
-    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. Points
-    that are sent again keep their step; only points that the server lacks are sent.
+    Each point needs a step, a number that counts up. Steps continue after the last one of the run's system metrics.
+    A step is saved before its points are sent, and points that are sent again keep it, so the server gets none twice.
     """
 
     needs = Needs(state=True)
@@ -80,7 +80,7 @@ class MlflowSink(Sink):
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the environment, the wall clock (ns since the epoch), and a clock that never jumps (seconds)."""
+        """`clock`: wall clock (ns since the epoch); `steady`: clock that never jumps (s)."""
         self._config, self._clock, self._steady = config, clock, steady
         self._finder = RunFinder(config, env, clock)
         node = config.node or env.get(NODE, "")
@@ -89,19 +89,19 @@ class MlflowSink(Sink):
         self._prefix = prefix_of(node.replace(HOSTNAME, platform.node()))
         self._steps = RunSteps(self._prefix)
         self._api: Api | None = None
-        self._is_sure = False  # whether the server has taken the last batch, as far as we know
-        self._ends: int | None = None  # when the run has ended (ns); None while it runs
-        self._is_told = False  # whether the log names another writer of the same keys
+        self._is_sure = False  # True if the server is known to have taken the last batch
+        self._ends: int | None = None  # when the run ended (ns); None while it runs
+        self._is_told = False  # True once the log has told of another writer of the same keys
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
-        self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key
+        self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key at MLflow
         self._owners: dict[str, tuple[str, Dimensions]] = {}
 
     def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
         return fault_of(key_of(self._prefix, metric, dims))
 
     def check_start(self, dims: Collection[str]) -> None:
-        """Raise ConfigError where no server is named, and no process that runs already could name one."""
+        """Raise ConfigError if neither the options nor a process that already runs names a server."""
         del dims
         if not self._finder.uri and self._config.pid is None:
             raise ConfigError(
@@ -126,7 +126,7 @@ class MlflowSink(Sink):
         self._api = api
 
     def prepare(self, points: Sequence[Datapoint]) -> bool:
-        """Choose a step for each time among these points; return whether a new one was chosen."""
+        """Choose a step for each time among these points; return True if a new one was chosen."""
         if not self._is_sure or self._steady() - self._looked >= STATUS_INTERVAL:
             self._look()
         if self._ends is not None and all(_begin(point) > self._ends for point in points):
@@ -134,7 +134,7 @@ class MlflowSink(Sink):
         return self._steps.choose({point.at // MS for point in points})
 
     def _look(self) -> None:
-        """Note whether the run still takes metrics, and how far its steps are."""
+        """Ask the server whether the run still takes metrics, and for its newest steps."""
         assert self._api is not None
         name = self._finder.run
         run = self._api.get_run(name)
@@ -152,7 +152,7 @@ class MlflowSink(Sink):
         self._looked, self._experiment = self._steady(), run.info.experiment_id
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Store the batch in the run; return points whose key is that of another series."""
+        """Store the batch in the run; return the points whose key belongs to another series."""
         assert self._api is not None
         if any(point.at // MS not in self._steps.steps for point in batch):
             self.prepare(batch)
@@ -164,21 +164,21 @@ class MlflowSink(Sink):
             at //= MS
             if not key:
                 rejected.append(Rejected(point, "its key is that of another series"))
-            elif (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
+            elif (step := steps[at]) > stored.get(key, -1):  # otherwise it is stored, and only the answer was lost
                 entries.append(LoggedMetric(key, value, at, step))
         was_sure, self._is_sure = self._is_sure, not entries
         if entries:
             try:
                 self._api.log_batch(self._finder.run, entries)
             except BadBatch:
-                if was_sure:  # once: a run that is deleted refuses every point
+                if was_sure:  # ask only once: a deleted run refuses every point
                     self._look()
                 raise
             self._is_sure = True
         return rejected
 
     def _learn(self, metric: datapoint.Metric, dims: Dimensions) -> str:
-        """Return the key of a series, "" if another series has its key."""
+        """Return the MLflow key of a series, or "" if another series has that key."""
         if len(self._keys) > MAX_KEYS:
             self._keys, self._owners = {}, {}
         key, series = key_of(self._prefix, metric, dims), (metric.name, dims)
@@ -188,7 +188,7 @@ class MlflowSink(Sink):
         return key
 
     def destination(self) -> Mapping[str, str]:
-        """Return the server, the run and the prefix of the keys; a run that is not known belongs to its process."""
+        """Return the server, the run and the keys' prefix; for a run not known yet, the process that will name it."""
         facts = self._finder.destination() | {"keys": f"{self._prefix}*"}
         return {word: value for word, value in facts.items() if value or word == "keys"}
 
@@ -205,12 +205,12 @@ class MlflowSink(Sink):
 
 
 def node_fault(node: str) -> str | None:
-    """Return why keys cannot have `node` as the name of a machine, or None."""
+    """Return why `node` cannot stand for a machine in keys, or None."""
     plain = node.replace(HOSTNAME, "")
     is_bad = FORBIDDEN.search(plain) or not node.strip(".")
     return f"expected letters, digits, dots, - and _, or {HOSTNAME}, got {node!r}" if is_bad else None
 
 
 def _begin(point: Datapoint) -> int:
-    """Return the start of the time that a point covers (ns since the epoch)."""
+    """Return the start of a point's window, or the time of a point without one (ns since the epoch)."""
     return point.at if point.window_start is None else point.window_start

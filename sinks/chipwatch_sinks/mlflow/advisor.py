@@ -1,4 +1,4 @@
-"""The rows that a run's system metrics take; nothing is charged for them here."""
+"""Counts the rows that a run's system metrics take in the tracking server; there is no price for them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from chipwatch.contract.advice import Advisor, Cost, Load
 
 
 class MlflowAdvisor(Advisor):
-    """Counts the rows that a run of a month would have."""
+    """Counts the rows of a run that lasts a month."""
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        return ()  # the server is the user's, or charged by the hour
+        return ()  # the user runs the server, or pays for its hours
 
     def notes(self, load: Load) -> Iterable[str]:
         yield "The tracking server stores a row for each point, only while the run runs: --window makes fewer of them."

@@ -21,13 +21,13 @@ SOURCE: Final = "mlflow.source.name"
 MAX_RUNS: Final = 50
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
 MAX_SHOWN: Final = 300
-"""Characters of the server's message in ours."""
+"""Most characters of the server's message that ours repeats."""
 MAX_CODE: Final = 60
 MAX_ANSWER: Final = 1 << 23
-"""Bytes of an answer: a run with tens of thousands of metrics has less."""
+"""Most bytes of an answer; a run with tens of thousands of metrics needs less."""
 MAX_EXPERIMENTS: Final = 1000
 RETRIED: Final = frozenset({408, 409, 425, 429, 499})
-"""Statuses below 500 that a later request may not get."""
+"""Statuses below 500 after which a later request may succeed."""
 _REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
 ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
@@ -37,11 +37,11 @@ ADVICE: Final[Mapping[int | str, str]] = {
     404: f"has no MLflow API at {API}; check {URI}",
     "run": f"has no such run; set {RUN} or sinks.mlflow.run to a run that it has",
 }
-"""Status -> what is wrong and what to do."""
+"""Status or error code -> what is wrong and what to do."""
 
 
 class LoggedMetric(msgspec.Struct, gc=False):
-    """A value of a key."""
+    """One value to log under a key."""
 
     key: str
     value: float
@@ -51,21 +51,21 @@ class LoggedMetric(msgspec.Struct, gc=False):
 
 
 class Batch(msgspec.Struct):
-    """A request that stores metrics."""
+    """The request log-batch, which stores metrics."""
 
     run_id: str
     metrics: list[LoggedMetric]
 
 
 class Latest(msgspec.Struct):
-    """The newest step of a key; its value may be a text, such as NaN, and is not needed."""
+    """A key's newest step; its value is left out, as it may be a text such as NaN."""
 
     key: str
     step: int = 0
 
 
 class Info(msgspec.Struct):
-    """A run."""
+    """The server's record of a run, without what was logged to it."""
 
     run_id: str
     experiment_id: str = ""
@@ -76,7 +76,7 @@ class Info(msgspec.Struct):
 
     @property
     def ended(self) -> str | None:
-        """Return how the run has ended, None while it takes metrics."""
+        """Return how the run ended, or None while it takes metrics."""
         return "deleted" if self.lifecycle_stage == "deleted" else self.status if self.status in ENDED else None
 
 
@@ -88,19 +88,19 @@ class Tag(msgspec.Struct):
 
 
 class Data(msgspec.Struct):
-    """Metrics and tags of a run."""
+    """The metrics and tags that were logged to a run."""
 
     metrics: list[Latest] = []
     tags: list[Tag] = []
 
     @property
     def program(self) -> str:
-        """Return the file name of the program that began the run, as MLflow's clients record it; "" if unknown."""
+        """Return the file name of the program that began the run, as MLflow's clients record it, or ""."""
         return next((Path(tag.value).name for tag in self.tags if tag.key == SOURCE), "")
 
 
 class Run(msgspec.Struct):
-    """A run and what was logged to it."""
+    """A run, and what was logged to it."""
 
     info: Info
     data: Data = msgspec.field(default_factory=Data)
@@ -111,7 +111,7 @@ class _Experiment(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """The answer to any of the calls, or an error."""
+    """The fields of all answers together, errors included."""
 
     run: Run | None = None
     runs: list[Run] = []
@@ -121,7 +121,7 @@ class _Answer(msgspec.Struct):
 
 
 class Api:
-    """The tracking server; each method raises Retryable, Refused or BadBatch."""
+    """Calls the tracking server; each method raises Retryable, Refused or BadBatch."""
 
     def __init__(self, server: Server, timeout: float) -> None:
         self._url = server.url
@@ -129,13 +129,13 @@ class Api:
         self._http = HttpClient(server.url, timeout=timeout, max_bytes=MAX_ANSWER, tls=server.tls)
 
     def get_run(self, run: str) -> Run:
-        """Return a run with the newest value of each of its metrics."""
+        """Return a run with the newest step of each of its metrics."""
         if (found := self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}").run) is None:
             raise self._no_server()
         return found
 
     def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
-        """Store metrics."""
+        """Store metrics in a run."""
         self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), is_batch=True)
 
     def begun(self, user: str, since: int) -> Sequence[Run]:
@@ -175,7 +175,7 @@ class Api:
         return Refused(f"{self._url} does not answer as an MLflow server; check {URI}")
 
     def _blame(self, answer: HttpAnswer, fault: _Answer, *, is_batch: bool) -> Exception:
-        """Return the exception for an answer that is an error; only a batch can have points at fault."""
+        """Return the exception for an error; BadBatch, which blames the points, only for a request that stores them."""
         status, url = answer.status, self._url
         code = " ".join(filter(None, (str(status), answer.says(fault.error_code or "", MAX_CODE))))
         says = f"{answer.says(fault.message, MAX_SHOWN) or 'no message'} ({code})"

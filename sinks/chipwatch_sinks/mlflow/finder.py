@@ -1,4 +1,4 @@
-"""Finds the tracking server and the run: as they are set, else by the watched processes."""
+"""Finds the MLflow server and run to write to, from the options or from the watched processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunFinder:
-    """Knows the server and the run as soon as they are known; a process that has ended still counts."""
+    """Holds the server and the run once they are found, also after the process that named them has ended."""
 
     def __init__(self, config: MlflowSink.Config, env: Mapping[str, str], clock: Callable[[], int]) -> None:
         """Take the environment, and the wall clock (ns since the epoch); raise ConfigError for a wrong address."""
@@ -27,12 +27,12 @@ class RunFinder:
             raise ConfigError(f"{URI}: {fault}")
         self.url = url_of(self.uri, env)
         self._is_of_tree = config.pid is not None and not self.run
-        self._process = ""  # the watched process, with when it started
+        self._process = ""  # the watched process: its PID and start
         self._since = self._user = 0
-        self._members: list[ProcessFacts] = []  # the last answer of the watched processes
+        self._members: list[ProcessFacts] = []  # facts of the watched processes when they last ran
 
     def destination(self) -> dict[str, str]:
-        """Return the server and the run; a run that is not known belongs to its process."""
+        """Return the server and the run; for a run not known yet, the process that will name it."""
         facts = {"server": self.url, "run": self.run}
         if self._is_of_tree:
             self._note_process()
@@ -40,7 +40,7 @@ class RunFinder:
         return facts
 
     def server(self) -> Server:
-        """Return the server; raise Refused or Retryable."""
+        """Return the server's address and credentials; raise Refused or Retryable."""
         self._note_process()
         server = server_of(self.uri, self._env) if self.uri else self._server_of_tree()
         self.url = server.url
@@ -48,9 +48,9 @@ class RunFinder:
 
     def find_run(self, api: Api) -> None:
         """
-        Find the run that the watched processes name, or that one of their programs began; raise Refused or Retryable.
+        Find the run that the watched processes name, or that one of their programs began.
 
-        A run that is running comes before one that has ended.
+        A run that still runs comes before one that has ended. Raises Refused or Retryable.
         """
         pid, advice = self._config.pid, f"set {RUN} or sinks.mlflow.run"
         if self.run:
@@ -79,7 +79,7 @@ class RunFinder:
         self.run = runs[0].info.run_id
 
     def _note_process(self) -> None:
-        """Note what identifies the watched process, and what its tree says, while it is there."""
+        """While the watched process runs, note what identifies it, and the facts of it and its descendants."""
         pid, proc = self._config.pid, self._config.proc
         if pid is None:
             return

@@ -1,4 +1,4 @@
-"""Address and credentials of the tracking server, from the variables that MLflow's own clients read."""
+"""Reads the tracking server's address and credentials from the variables that MLflow's clients read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRINTABLE: Final = re.compile("[!-~]+")
 
 
 class Server(NamedTuple):
-    """A tracking server, and the credentials and TLS settings of each request."""
+    """A tracking server's address, and the credentials and TLS settings of requests to it."""
 
     url: str
     headers: Mapping[str, str]
@@ -28,7 +28,7 @@ class Server(NamedTuple):
 
 
 def store_fault(uri: str) -> str | None:
-    """Return why `uri` does not name a server and what to do, or None; a password in it is not repeated."""
+    """Return why `uri` names no server and what to do, or None; a password in it is not repeated."""
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme in ("http", "https") or DATABRICKS.fullmatch(uri):
         return None
@@ -43,7 +43,7 @@ def store_fault(uri: str) -> str | None:
 
 
 def url_of(uri: str, env: Mapping[str, str]) -> str:
-    """Return the server's address without user and password, "" where it is not known or invalid."""
+    """Return the server's address without user and password, or "" if it is unknown or invalid."""
     if DATABRICKS.fullmatch(uri):
         host = env.get("DATABRICKS_HOST", "")
         uri = host if "://" in host or not host else f"https://{host}"
@@ -57,7 +57,7 @@ def url_of(uri: str, env: Mapping[str, str]) -> str:
 
 
 def server_of(uri: str, env: Mapping[str, str]) -> Server:
-    """Return the server of `uri` with the credentials and TLS settings of `env`; raise Refused."""
+    """Return the server at `uri` with the credentials and TLS settings in `env`; raise Refused."""
     if not (url := url_of(uri, env)):
         wanted = "databricks needs DATABRICKS_HOST" if DATABRICKS.fullmatch(uri) else URI
         raise Refused(f"{wanted}: expected http://HOST:PORT, or https, without spaces")
@@ -72,7 +72,7 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
 
 
 def _authorization(uri: str, env: Mapping[str, str]) -> str:
-    """Return the value of the header, "" where nothing is set; raise Refused. A user comes before a token."""
+    """Return the Authorization header, or "" if no credentials are set; user before token. Raise Refused."""
     user, password = env.get("MLFLOW_TRACKING_USERNAME", ""), env.get("MLFLOW_TRACKING_PASSWORD", "")
     token = env.get("MLFLOW_TRACKING_TOKEN", "")
     if DATABRICKS.fullmatch(uri):

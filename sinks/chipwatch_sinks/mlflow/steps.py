@@ -1,4 +1,4 @@
-"""The steps of a run: none is written twice with other values, also after a restart or a lost answer."""
+"""Chooses the steps of a run, so that no step gets two values, even after a restart or a lost answer."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from chipwatch_sinks.mlflow.keys import PREFIX
 
 
 class RunSteps:
-    """A step for each time; they go on where the run's system metrics ended."""
+    """Holds a step for each time being sent; steps continue after the last one of the run's system metrics."""
 
     def __init__(self, prefix: str) -> None:
-        """Take the prefix of our keys; another node has another one."""
+        """Take the beginning of our keys, which no other node has."""
         self._prefix = prefix
-        self._kept: dict[str, Any] = {}  # what `saved` returned before the last restart
-        self._next: int | None = None  # the next step; None: not known yet
+        self._kept: dict[str, Any] = {}  # what `saved` returned before this process started
+        self._next: int | None = None  # the next step; None while it is not known
         self.steps: dict[int, int] = {}
-        """Time (ms since the epoch) -> step, of the points that are being sent."""
+        """Time (ms since the epoch) -> step, for the points that are being sent."""
         self.stored: dict[str, int] = {}
-        """Key -> the newest step that the server had at the last look."""
+        """Key -> newest step that the server had when it was last asked."""
 
     def restore(self, saved: bytes) -> None:
-        """Take back the steps of points that may have been sent, and the next step."""
+        """Take back what `saved` returned: the steps of points that may have been sent, and the next step."""
         self._kept = json.loads(saved)
 
     def saved(self, run: str) -> bytes | None:
-        """Return the steps of the points that are being sent, and the next step; None while it is not known."""
+        """Return the steps of points that are being sent, and the next step; None while that is not known."""
         if self._next is None:
             return None
         return json.dumps({"run": run, "keys": self._prefix, "next": self._next, "steps": self.steps}).encode()
 
     def look(self, run: Run, name: str) -> bool:
-        """Note how far the steps of the run are; return whether somebody else has written our keys since."""
+        """Note the newest steps of `run`; return True if somebody else has written our keys."""
         metrics = run.data.metrics
         self.stored = {each.key: each.step for each in metrics if self._is_own(each.key)}
         newest = max(self.stored.values(), default=-1)
@@ -49,7 +49,7 @@ class RunSteps:
         return True
 
     def choose(self, times: Iterable[int]) -> bool:
-        """Choose a step for each of these times (ms since the epoch); return whether a new one was chosen."""
+        """Choose a step for each of these times (ms since the epoch); return True if a new one was chosen."""
         assert self._next is not None
         known = {at: self.steps[at] for at in times if at in self.steps}
         new = sorted({*times} - known.keys())

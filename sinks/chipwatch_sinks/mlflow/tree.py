@@ -1,4 +1,4 @@
-"""Environments and programs of the watched processes, which may name a run of MLflow."""
+"""Reads the environments and programs of the watched processes, which may name an MLflow run."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MAX_PROCESSES: Final = 1000
-"""Limit of processes of the tree that are read."""
+"""Most processes that are read: the watched one and its descendants."""
 MAX_ENVIRONMENT: Final = 1 << 20
-"""Bytes of an environment that are read; Linux allows 128 KiB for one variable."""
+"""Most bytes that are read of an environment; Linux allows 128 KiB for one variable."""
 MAX_STAT: Final = 4096
 PARENT: Final = 1
 STARTED: Final = 19
-"""Places of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
+"""Indexes of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
 
 
 class ProcessFacts(NamedTuple):
-    """Environment and programs of a process of the tree."""
+    """The environment and the programs of one process."""
 
     env: Mapping[str, str]
     programs: frozenset[str] = frozenset()
-    """Names of files in its command line; for `-m package.module` also `module.py`."""
+    """File names in its command line; for `-m package.module` also `module.py`."""
 
 
 def started(proc: Path, pid: int) -> str:
-    """Return when the process started, in clock ticks since boot, or "": with the pid it identifies the process."""
+    """Return when the process started, in clock ticks since boot, or ""; with the PID it identifies the process."""
     fields = _stat(proc / str(pid))
     return fields[STARTED] if fields else ""
 
 
 def started_at(proc: Path, pid: int, now: int) -> int:
-    """Return when the process started (ms since the epoch), or 0; `now` is in ns."""
+    """Return when the process started (ms since the epoch), or 0 if unknown; `now` is in ns."""
     try:
         up = float((proc / "uptime").read_text().split()[0])
         return int(now / 1e6 - 1000 * (up - int(started(proc, pid)) / os.sysconf("SC_CLK_TCK")))
@@ -60,7 +60,7 @@ def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
 
 
 def _stat(folder: Path) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name; nothing where the process is gone."""
+    """Return the fields of /proc/PID/stat after the name; none if the process is gone."""
     try:
         with (folder / "stat").open("rb") as file:
             fields = file.read(MAX_STAT).rpartition(b") ")[2].decode("ascii", "replace").split()
@@ -80,6 +80,6 @@ def _programs(file: Path) -> frozenset[str]:
 
 
 def _texts(file: Path) -> list[str]:
-    """Return the texts of a file that ends each with a zero byte; raise OSError."""
+    """Return the texts of a file in which a zero byte ends each text; raise OSError."""
     with file.open("rb") as opened:
         return opened.read(MAX_ENVIRONMENT).decode(errors="replace").split("\0")

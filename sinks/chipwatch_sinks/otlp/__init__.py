@@ -1,4 +1,4 @@
-"""Any receiver of OpenTelemetry's protocol, OTLP over HTTP: a collector, CloudWatch, Google, Prometheus and others."""
+"""Sends points to any receiver of OTLP over HTTP: OpenTelemetry's collector, CloudWatch, Google and others."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from chipwatch_sinks.otlp.resource import WORDS
 log = logging.getLogger(__name__)
 
 MAX_ANSWER: Final = 4 << 20
-"""Bytes of an answer: the limit that opentelemetry-proto 1.11 recommends."""
+"""Most bytes of an answer, as opentelemetry-proto 1.11 recommends."""
 ROOM: Final = 20
-"""One of this many points of a request is left free, for series that have ended."""
+"""One in so many points of a request is reserved for marking series that have ended."""
 UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands for a point of a partial success.")
 
 
@@ -37,7 +37,7 @@ class OtlpSink(Sink):
     """
     Sends each batch as one ExportMetricsServiceRequest over HTTP, in protobuf or JSON.
 
-    A gauge is the mean of its window unless `gauges` says more; a counter a sum with its start time, or its increase.
+    A gauge is sent as its window's mean unless `gauges` says more; a counter as a sum with a start, or an increase.
     """
 
     needs = Needs(words=WORDS)
@@ -125,7 +125,7 @@ class OtlpSink(Sink):
         self.limits = Limits(
             max_points=most - self._room,
             max_bytes=bounds.bytes * 9 // 10,
-            max_age=bounds.age and bounds.age - 3600.0,  # an hour for delivery
+            max_age=bounds.age and bounds.age - 3600.0,  # an hour is left for delivery
             increases=self._settings.is_delta,
             max_series=bounds.series,
         )
@@ -145,7 +145,7 @@ class OtlpSink(Sink):
         )
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Send the batch; return as many points as the receiver rejected."""
+        """Send the batch; return some of its points, as many as the receiver rejected, since it names none."""
         assert self._client is not None
         self._flavour.check(batch[0].dims, self._encoder.given)
         ended = self._encoder.ended(self._room) if self._room else []
@@ -163,14 +163,14 @@ class OtlpSink(Sink):
             partial = judge(answer, self._flavour.advice)
         except (Retryable, Refused, BadBatch) as problem:
             if isinstance(problem, BadBatch):
-                self._encoder.forget(ended)  # perhaps the receiver takes no points without a value
+                self._encoder.forget(ended)  # the receiver may reject their points, which have no value
             raise self._flavour.judge(problem) from None
         self._flavour.worked()
         self._encoder.forget(ended)
         return self._rejected(batch, partial)
 
     def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
-        """Return as many points as were rejected, since the receiver names none; log a warning of it once."""
+        """Return as many points as the receiver rejected, without naming any; the first time, log a warning."""
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
@@ -183,7 +183,7 @@ class OtlpSink(Sink):
         return self._encoder.size(point)
 
     def destination(self) -> Mapping[str, str]:
-        """Return the flavour and the address, without its query, and region or project where they are known."""
+        """Return the flavour, the address without its query, and region or project if they are known."""
         config = self._config
         facts = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
         if config.flavour == "plain" or self._client is None:
@@ -192,11 +192,11 @@ class OtlpSink(Sink):
 
     @property
     def shown(self) -> str:
-        """The address without its query, which may hold a secret."""
+        """The address to show, without its query, which may hold a secret."""
         return self._url.partition("?")[0]
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address; what lies behind it is not known."""
+        """Return the address, since it is not known where the receiver shows the points."""
         return self.shown
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""The cost of OTLP (Google charges samples, CloudWatch bytes), and CloudWatch's dashboards by PromQL."""
+"""The cost of sending by OTLP (Google charges samples, CloudWatch bytes), and CloudWatch dashboards in PromQL."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from chipwatch_sinks.otlp.resource import attribute_of, resource_of
 
 CHART: Final = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
 """
-A graph of PromQL, with the keys of AWS's own dashboards.
+A graph's JSON for a PromQL query, with the keys that AWS's own dashboards have.
 
-https://github.com/aws-observability/aws-observability-accelerator, artifacts/cloudwatch-dashboards; labels:
+From https://github.com/aws-observability/aws-observability-accelerator, artifacts/cloudwatch-dashboards; labels:
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-PromQL-Querying.html.
 """
 DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[5m])", "increase": "increase({}[5m])"}
-"""Ranges with several points of a window of a minute; counters are cumulative."""
+"""A graph's way to show a counter -> its PromQL; five minutes hold several points of one-minute windows."""
 
 
 class OtlpAdvisor(Advisor):
-    """Prices of the flavour of the receiver, and dashboards for CloudWatch's."""
+    """Prices for the sink's flavour of receiver, and dashboards if that is CloudWatch."""
 
     board = Board(20, program="cloudwatch-promql", by_name=True)
 
@@ -63,7 +63,7 @@ class OtlpAdvisor(Advisor):
         return None if self._config.flavour == "google" else sum(map(self._size, window))
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point's name, its attributes, its resource's attributes, and 16 for time and value."""
+        """Return the bytes charged for a point: name, attributes, the resource's attributes, 16 for time and value."""
         metric, dims = point.metric, point.dims
         machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
         own = point_attributes(metric, dims, on_points=self._config.machine_attributes)
@@ -105,7 +105,7 @@ class OtlpAdvisor(Advisor):
             yield from self._compared(load)
 
     def _compared(self, load: Load) -> Iterable[str]:
-        """Compare with CloudWatch's charges for the same series by PutMetricData."""
+        """Yield how the cost compares with CloudWatch's for the same series sent by PutMetricData."""
         bill = [*CloudwatchPrices(self._config, self._terms).costs(load._replace(bytes=None))]
         dollars = sum(line.dollars or 0.0 for line in bill)
         yield f"The same series by PutMetricData (--sink cloudwatch): {dollars:,.2f} dollars a month."
@@ -124,7 +124,7 @@ class OtlpAdvisor(Advisor):
 
 
 def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
-    """Return the properties of a graph; a dot of an increase stands for the range of its query."""
+    """Return a graph's properties; one dot of an increase covers the time range of its query."""
     first, graph = chart.series[0], json.loads(CHART)
     texts = [_query(chart, shown, sent) for shown, sent in chart.lines]
     step = scope.period or (300 if first.drawn == "increase" else 60)
@@ -136,7 +136,7 @@ def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
 
 
 def _query(chart: Chart, shown: Shown, sent: SentMetric) -> str:
-    """Return the query for a line of a graph; of lines for each series, those with the highest values."""
+    """Return the query for a line of a graph; of many series it shows those with the highest values."""
     over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
     series = over.format(f"{{{json.dumps(sent.name)}}}")
     text = promql(chart, shown, series, [_label(sent, key) for key in chart.by])
@@ -144,6 +144,6 @@ def _query(chart: Chart, shown: Shown, sent: SentMetric) -> str:
 
 
 def _label(sent: SentMetric, key: str) -> str:
-    """Return the label of a key: the metric's own dimensions are attributes of points, others of the resource."""
+    """Return PromQL's label for a key: a metric's own dimensions are attributes of points, others of the resource."""
     word = "service.instance.id" if key == MACHINE else attribute_of(key)
     return json.dumps(key if key in sent.metric.dims else f"@resource.{word}")

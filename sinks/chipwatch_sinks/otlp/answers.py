@@ -18,21 +18,21 @@ from chipwatch.net.protobuf import BadMessage, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_FIELDS: Final = 1000
-"""Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
+"""Most fields that are read of an answer: it needs five, and a forged one with millions would take seconds."""
 KNOWN: Final = frozenset({"partialSuccess", "code"})
-"""Keys of an answer of OTLP, and of a google.rpc.Status; an object that has others alone is another server's."""
+"""Keys of OTLP's answers and of google.rpc.Status; a JSON object without any comes from another server."""
 RETRIED: Final = frozenset({429, 502, 503, 504})
-"""Statuses that OTLP calls retryable."""
+"""Statuses after which OTLP has the sender try again."""
 PAGE: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,900}?-->\s*)?<(?:!doctype|html|\?xml)", re.IGNORECASE | re.DOTALL
 )
-"""Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
+"""Beginning of an HTML page, which a proxy or a captive portal sends in place of the receiver's answer."""
 RECEIVERS: Final = json.loads(Path(__file__).with_name("receivers.json").read_bytes())
 ADVICE: Final[dict[int, str]] = {int(status): text for status, text in RECEIVERS["advice"].items()}
 
 
 class Partial(NamedTuple):
-    """Number of rejected points, and the receiver's message."""
+    """A partial success: how many points were rejected, and the receiver's message."""
 
     rejected: int = 0
     words: str = ""
@@ -40,9 +40,9 @@ class Partial(NamedTuple):
 
 def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
-    Return the rejected points of a success; raise Retryable, Refused or BadBatch for other answers.
+    Return how many points a success rejects; raise Retryable, Refused or BadBatch for other answers.
 
-    A success has an empty body or one of OTLP: another server took no point.
+    A success with another body than OTLP's, or an empty one, comes from another server, which took no point.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -82,13 +82,13 @@ def _partial(answer: HttpAnswer) -> Partial:
     parts = [value for number, value in _few(body) if number == 1]
     if not parts:
         raise BadMessage
-    if any(isinstance(part, int) for part in parts):  # a google.rpc.Status
+    if any(isinstance(part, int) for part in parts):  # a google.rpc.Status has a number in this field
         return Partial(words=_status_words(answer) or "an error")
     inner = b"".join([part for part in parts if isinstance(part, bytes)])
     known = dict(_few(inner))
     rejected, words = known.get(1), known.get(2)
     return Partial(
-        rejected if isinstance(rejected, int) and rejected < 1 << 63 else 0,  # not negative
+        rejected if isinstance(rejected, int) and rejected < 1 << 63 else 0,  # a negative number has the highest bit
         words.decode(errors="replace") if isinstance(words, bytes) else "",
     )
 
@@ -96,12 +96,12 @@ def _partial(answer: HttpAnswer) -> Partial:
 def _partial_json(found: Any) -> Partial:
     try:
         return Partial(max(0, int(found.get("rejectedDataPoints") or 0)), str(found.get("errorMessage") or ""))
-    except (AttributeError, TypeError, ValueError, OverflowError):  # 1e999 is infinite
+    except (AttributeError, TypeError, ValueError, OverflowError):  # 1e999 is infinite: OverflowError
         raise BadMessage from None
 
 
 def _status_words(answer: HttpAnswer) -> str:
-    """Return the message of a google.rpc.Status, in protobuf or JSON, or of a short text."""
+    """Return an error's message: a google.rpc.Status in protobuf or JSON, or a short text."""
     body, kind = answer.body, _kind(answer)
     if _is_page(answer):
         return ""
@@ -121,7 +121,7 @@ def _status_words(answer: HttpAnswer) -> str:
 
 
 def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message; raise BadMessage for so many that an answer cannot have them."""
+    """Yield a message's fields; raise BadMessage for more of them than an answer can have."""
     for count, item in enumerate(fields(content)):
         if count == MAX_FIELDS:
             raise BadMessage

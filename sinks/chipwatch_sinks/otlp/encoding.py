@@ -1,5 +1,5 @@
 """
-Datapoints as OTLP's ExportMetricsServiceRequest in protobuf, with the constant part of each series cached as bytes.
+Encodes points as OTLP's ExportMetricsServiceRequest; the constant part of each series is cached as bytes.
 
 Field numbers: https://github.com/open-telemetry/opentelemetry-proto, v1.11.0.
 """
@@ -19,71 +19,71 @@ from chipwatch_sinks.otlp.resource import SCHEMA, attribute_of, resource_of
 
 Gauges = Literal["mean", "mean-min-max", "histogram"]
 GAUGE, SUM, HISTOGRAM = 5, 7, 10
-"""Field of a Metric for its data."""
+"""Numbers of the fields of a Metric that hold its points, by kind."""
 DELTA, CUMULATIVE = 1, 2
 CACHED_SERIES: Final = 20_000
-"""Series whose constant part is cached: about 0.6 kB each."""
+"""Most series whose constant part is cached; one takes about 0.6 kB."""
 FIRST_GAP: Final = 120 * 10**9
 ENDED_AFTER: Final = 2.5
 """
-A series has ended when its next point is overdue for so many gaps (ns) between its last two points.
+A series has ended if no point came for this many times the gap between its last two points.
 
-The first gap is assumed: with that a series that came only once ends after 5 minutes, Prometheus' own look-back.
+FIRST_GAP (ns) stands in for the gap of a series with one point: that ends after 5 minutes, Prometheus' look-back.
 """
-COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
+COUNTER: Final = Kind.COUNTER  # a module's constant is read in half the time of an enum's member
 sample: Final = Struct("<BQBd").pack
 sample_since: Final = Struct("<BQBQBd").pack
 whole: Final = Struct("<BQBq").pack
 whole_since: Final = Struct("<BQBQBq").pack
 SAMPLE, SAMPLE_SINCE, MARKER = 18, 27, 11
-"""Bytes of time and value, of start time, time and value, and of time and flag."""
+"""Encoded bytes of time and value; of start time, time and value; of time and flag."""
 TIME, START, VALUE, WHOLE = 0x19, 0x11, 0x21, 0x31
-"""Tags of fields of a NumberDataPoint; VALUE is as_double, WHOLE as_int."""
+"""Protobuf tags of a NumberDataPoint's fields; VALUE is as_double, WHOLE as_int."""
 MOST_WHOLE: Final = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A Metric, and its points in the request at hand."""
+    """An OTLP Metric of one machine, and its points in the current request."""
 
     resource: bytes
-    """The machine, as a Resource."""
+    """The machine, encoded as a Resource."""
     head: bytes
-    """Name, description and unit."""
+    """The metric's name, description and unit, encoded."""
     data: int
-    """GAUGE, SUM or HISTOGRAM."""
+    """Field that holds the points: GAUGE, SUM or HISTOGRAM."""
     tail: bytes
-    """Bytes after the points: temporality."""
+    """The encoded part after the points: the temporality."""
     parts: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """A series: the constant part of its points, and the time of the last one."""
+    """A series: the part of its points that never changes, and the time of the last point."""
 
     kind: Kind
     unit: str
     group: _Group
     attributes: bytes
     head: bytes
-    """Tag and length of a point with time and value, and its attributes."""
+    """Encoded beginning of a point with time and value: tag, length, attributes."""
     size: int
-    """Bytes that a point adds to a request, at most."""
+    """Most bytes that a point adds to a request."""
     counts: bool
-    """True if its unit counts things: its readings are integers."""
+    """True if its unit counts things, so that its readings are integers."""
     sides: tuple[_Group, ...] = ()
-    """Groups for minimum and maximum."""
+    """Metrics that get the window's minimum and maximum."""
     at: int = 0
     gap: int = FIRST_GAP
-    """Time of its last point, and between its last two."""
+    """`last`: time of its last point; `gap`: time between its last two (ns)."""
     start: int = 0
     base: float = 0.0
     value: float = 0.0
-    """For a counter with unknown start time: when it was first read, its value then, and its last value."""
+    """For a counter without a known start: when it was first read, its value then, and its last value."""
 
 
 class OtlpEncoder:
-    """Encodes batches, and knows which series have ended. Used by one thread."""
+    """Encodes batches, and notices which series have ended. Used by one thread."""
 
     def __init__(
         self,
@@ -95,23 +95,23 @@ class OtlpEncoder:
         needs_start: bool = False,
     ) -> None:
         """
-        Take resource attributes that the user gave, and how gauges of a window and counters are sent.
+        `given`: the user's resource attributes; `gauges`, `delta`: how gauges and counters are sent.
 
-        With `on_points` each point has the machine's dimensions too. With `needs_start` a counter whose start time is
-        not known counts from where it was first seen.
+        With `on_points`, each point also has the machine's dimensions. With `needs_start`, a counter counts from its
+        first reading unless its start is known.
         """
         self.given = dict(given)
-        """Resource attributes of the user; may be changed until the first batch."""
+        """The user's resource attributes; they may change until the first batch."""
         self._gauges, self._on_points, self._adjusts = gauges, on_points, delta or needs_start
         self._temporality = DELTA if delta else CUMULATIVE
         self._series: dict[tuple[str, Dimensions], _Series] = {}
         self._groups: dict[tuple[bytes, str, str, int], _Group] = {}
         self._resources: dict[tuple[tuple[str, str], ...], bytes] = {}
-        self._used: list[_Group] = []  # in the request at hand
+        self._used: list[_Group] = []  # groups with points in the current request
         self._newest = 0
 
     def encode(self, batch: Sequence[Datapoint], ended: Sequence[tuple[str, Dimensions]] = ()) -> bytes:
-        """Return the request for these points, and a point without a value for each series that has ended."""
+        """Return the request with these points, and with a point without value for each series in `ended`."""
         cache, used, is_plain = self._series, self._used, self._gauges == "mean"
         for point in batch:
             metric, value, dims, at, start_time, _, total, _ = point
@@ -143,17 +143,17 @@ class OtlpEncoder:
         return self._finish()
 
     def ended(self, most: int) -> list[tuple[str, Dimensions]]:
-        """Return up to `most` series whose next point is overdue."""
+        """Return up to `most` series that have ended (ENDED_AFTER)."""
         now = self._newest
         return [key for key, of in self._series.items() if now - of.at > ENDED_AFTER * of.gap][:most]
 
     def forget(self, series: Iterable[tuple[str, Dimensions]]) -> None:
-        """Forget series whose end was sent."""
+        """Forget series whose end was sent to the receiver."""
         for key in series:
             self._series.pop(key, None)
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes that a point adds to a request, at most."""
+        """Return the most bytes that a point adds to a request."""
         series = self._series.get((point.metric.name, point.dims)) or self._learn(point)
         if self._gauges != "histogram" or point.summary is None:
             return series.size
@@ -161,9 +161,10 @@ class OtlpEncoder:
 
     def _adjusted(self, series: _Series, point: Datapoint) -> tuple[int, float]:
         """
-        Return start and value of a counter: its increase as a delta, else its own unless its start time is not known.
+        Return the start time and the value to send for a counter: as a delta its increase, otherwise its total.
 
-        Such a counter counts from its first reading and restarts when it falls. Google wants each start before its end.
+        A counter without a known start counts from its first reading, and restarts when it falls. Google wants each
+        start before its end.
         """
         begins = point.at if point.window_start is None else point.window_start
         if self._temporality == DELTA:
@@ -179,7 +180,7 @@ class OtlpEncoder:
         return series.start, max(0.0, point.value - series.base)
 
     def _add_window(self, series: _Series, point: Datapoint) -> None:
-        """Add a gauge's point, with the summary of its window if it has one."""
+        """Add a gauge's point, and what `gauges` wants of its window: minimum and maximum, or a histogram."""
         total, at = summary_of(point), point.at
         if self._gauges == "histogram":
             self._add(series.group, _histogram_point(series.attributes, point))
@@ -196,14 +197,14 @@ class OtlpEncoder:
         group.parts.append(point)
 
     def _add_marker(self, series: _Series) -> None:
-        """Add a point without a value, which marks the end of a series (flags = 1)."""
+        """Add a point without a value (flags = 1), which marks the end of a series."""
         for group in (series.group, *series.sides):
             time = Struct("<BQ").pack(TIME, self._newest)
             flags = b"\x50\x01" if group.data == HISTOGRAM else b"\x40\x01"
             self._add(group, message(1, series.attributes + time + flags))
 
     def _finish(self) -> bytes:
-        """Return the request of all groups that have points, and empty these."""
+        """Return the request with all groups that have points, and empty the groups."""
         metrics: dict[bytes, list[bytes]] = {}
         for group in self._used:
             points = b"".join(group.parts) + group.tail
@@ -215,7 +216,7 @@ class OtlpEncoder:
         return b"".join([message(1, held + message(2, scope + b"".join(of)) + schema) for held, of in metrics.items()])
 
     def _learn(self, point: Datapoint) -> _Series:
-        """Cache a series that is new, or has another kind or unit than before."""
+        """Cache a series that is new, or whose kind or unit has changed."""
         if len(self._series) >= CACHED_SERIES:
             for cache in (self._series, self._groups, self._resources):
                 cache.clear()
@@ -261,12 +262,12 @@ class OtlpEncoder:
 
 
 def attributes(number: int, pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Return repeated KeyValue with texts."""
+    """Return text attributes, encoded as repeated KeyValue in the field `tag`."""
     return b"".join([message(number, text(1, key) + message(2, text(1, value))) for key, value in pairs])
 
 
 def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> list[tuple[str, str]]:
-    """Return the attributes of a point: the metric's own dimensions, and with `on_points` the machine's."""
+    """Return a point's attributes: the metric's own dimensions, and with `on_points` also the machine's."""
     pairs = {key: value for key, value in dims.items_sorted if key in metric.dims}
     if on_points:
         machine = {attribute_of(key): value for key, value in dims.items_sorted if key[:1] != HIDDEN}
@@ -275,20 +276,20 @@ def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> li
 
 
 def _whole(at: int, value: float) -> bytes | None:
-    """Return time and value as as_int; None unless the value is an integer of 64 bits."""
+    """Return time and value, encoded with as_int; None unless the value is a 64-bit integer."""
     number = int(value)
     return whole(TIME, at, WHOLE, number) if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
 
 
 def _whole_since(start: int, at: int, value: float) -> bytes | None:
-    """Return start time, time and value as as_int; None unless the value is an integer of 64 bits."""
+    """Return start time, time and value, encoded with as_int; None unless the value is a 64-bit integer."""
     number = int(value)
     is_whole = number == value and -MOST_WHOLE <= number < MOST_WHOLE
     return whole_since(START, start, TIME, at, WHOLE, number) if is_whole else None
 
 
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:
-    """Return an ExponentialHistogramDataPoint of one window; OTLP wants no sum where values are negative."""
+    """Return a window as an ExponentialHistogramDataPoint; it has no sum if values are negative, as OTLP demands."""
     total = summary_of(point)
     histogram = histogram_of(total)
     start = point.at if point.window_start is None else point.window_start

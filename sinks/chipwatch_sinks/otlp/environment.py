@@ -1,4 +1,4 @@
-"""The variables that every exporter of OpenTelemetry reads: https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+"""Reads OpenTelemetry's variables for exporters: https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
 EXPORTER: Final = "OTEL_EXPORTER_OTLP_"
 TEMPORALITY: Final = "METRICS_TEMPORALITY_PREFERENCE"
-"""There is none for all signals. Lowmemory is cumulative for counters that are read, as ours are."""
+"""Variable for metrics alone; its value lowmemory means cumulative for counters that are read, as all of ours are."""
 TIMEOUT: Final = 10.0
 RESERVED: Final = frozenset({
     "host", "connection", "content-length", "transfer-encoding", "content-type", "content-encoding", "accept-encoding",
 })  # fmt: skip
-"""Headers that this sink sets itself."""
+"""Headers that the user may not set, since the sink sets them."""
 PATH: Final = "/v1/metrics"
 
 
 class OtlpSettings(NamedTuple):
-    """The options of the sink, with the variables of the environment where they are not set."""
+    """The sink's options; an option that is not set comes from the environment's variables."""
 
     url: str
-    """The address, with the path of metrics; empty: the flavour's."""
+    """The address with the path of metrics; empty for the flavour's default."""
     headers: Mapping[str, str]
     is_json: bool
     is_zipped: bool
     timeout: float
-    """Seconds."""
+    """Seconds to wait for an answer."""
     tls: ClientTls
     is_delta: bool
     resource: Mapping[str, str]
-    """Attributes of the resource."""
+    """Attributes of the machine's OTLP resource."""
     ignored: Mapping[str, str]
-    """Variable -> fault of its value."""
+    """Ignored variable -> what is wrong with its value."""
 
 
 def settings_of(config: OtlpSink.Config, env: Mapping[str, str]) -> OtlpSettings:
-    """Return the settings; raise ConfigError for an invalid address in the environment."""
+    """Return the settings of `config` and `env`; raise ConfigError for an invalid address in a variable."""
     every = Variables(env)
     own = every if config.flavour == "plain" else Variables({})
     temporality = config.temporality or every.find(TEMPORALITY, _chosen_from("cumulative", "delta", "lowmemory"))
@@ -70,7 +70,7 @@ def settings_of(config: OtlpSink.Config, env: Mapping[str, str]) -> OtlpSettings
 
 class Variables:
     """
-    Variables for an exporter of metrics; the variable for metrics wins over the one for all signals.
+    An exporter's variables; one for metrics wins over the same one for all signals (metrics, logs and traces).
 
     An invalid value is ignored, as the specification of the variables requires.
     """
@@ -78,10 +78,10 @@ class Variables:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self.ignored: dict[str, str] = {}
-        """Variable -> fault of its value."""
+        """Ignored variable -> what is wrong with its value."""
 
     def find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
-        """Return the text of the first variable that is set and has no fault; an empty one counts as not set."""
+        """Return the value of the first variable that is set, not empty and has no fault, or ""."""
         for variable in (f"{EXPORTER}METRICS_{name}", f"{EXPORTER}{name}"):
             if value := self._env.get(variable, "").strip():
                 if (fault := fault_of(value)) is None:
@@ -90,7 +90,7 @@ class Variables:
         return ""
 
     def url(self) -> str:
-        """Return the variable for metrics as it is, the other one with the path added; raise ConfigError."""
+        """Return the metrics variable's address, or the general one's with the path added; raise ConfigError."""
         for variable, is_whole in ((f"{EXPORTER}METRICS_ENDPOINT", True), (f"{EXPORTER}ENDPOINT", False)):
             if value := self._env.get(variable, "").strip():
                 if fault := url_fault(value):
@@ -99,12 +99,12 @@ class Variables:
         return ""
 
     def headers(self) -> dict[str, str]:
-        """Return the headers; values are percent-encoded."""
+        """Return the headers to send; the variable has them percent-encoded."""
         names = (f"{EXPORTER}HEADERS", f"{EXPORTER}METRICS_HEADERS")
         return dict(pair for name in names for pair in self.pairs(name, headers_fault).items())
 
     def pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
-        """Return KEY=VALUE,... with percent-decoded values; faults do not repeat these, which may be secrets."""
+        """Parse KEY=VALUE,... with percent-encoded values; messages about faults repeat no value."""
         pairs = {}
         for number, part in enumerate(self._env.get(variable, "").split(","), 1):
             if not part.strip():
@@ -121,7 +121,7 @@ class Variables:
 
 
 def _chosen_from(*words: str) -> Callable[[str], str | None]:
-    """Return a function that describes the fault of a value outside of `words`."""
+    """Return a function that says what is wrong with a value that is not among `words`."""
     return lambda value: None if value.lower() in words else f"expected {' or '.join(words)}, got {value[:60]!a}"
 
 
@@ -138,12 +138,12 @@ def _timeout_fault(value: str) -> str | None:
 
 
 def full_url(base: str) -> str:
-    """Return a base address with the path of metrics, or the address if it has that path already."""
+    """Return `url` with the path of metrics, which is added unless it is there."""
     path, mark, query = base.partition("?")
     path = path.rstrip("/")
     return f"{path if path.endswith(PATH) else path + PATH}{mark}{query}"
 
 
 def headers_fault(headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with one of the headers, without its value, or None."""
+    """Return what is wrong with one of the headers, or None; a header's value is not repeated."""
     return next((fault for name, value in headers.items() if (fault := header_fault(name, value, RESERVED))), None)

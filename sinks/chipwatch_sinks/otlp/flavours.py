@@ -1,4 +1,4 @@
-"""Address and authentication of receivers: any OTLP receiver, CloudWatch, or Google."""
+"""Addresses and authentication of the kinds of receivers: any OTLP receiver, CloudWatch, or Google."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Name = Literal["plain", "cloudwatch", "google"]
 DAY: Final = 86_400.0
 LOCATIONS: Final = ("location", "cloud.availability_zone", "cloud.region")
 PLACES: Final = ("k8s_location", "gcp_zone", "availability_zone", "region")
-"""Resource attributes of which Google makes the label `location`, and dimensions of the machine that give them."""
+"""Attributes of which Google makes the label `location`, and the machine's dimensions that give them."""
 LOCAL: Final = "http://localhost:4318/v1/metrics"
-"""OTLP's default address."""
+"""OTLP's default address, on this machine."""
 GOOGLE: Final = "https://telemetry.googleapis.com/v1/metrics"
 STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient|security token", re.IGNORECASE)
-"""AWS's words for credentials that are expired or unknown."""
+"""Words in AWS's answers about expired or unknown credentials."""
 
 
 class Bounds(NamedTuple):
-    """Limits of a request, and of a point's age (s)."""
+    """Most points and bytes of a request, and the greatest age of a point (s)."""
 
     points: int
     bytes: int
     age: float | None = None
     series: int | None = None
-    """Default of max_series, where points cost."""
+    """Default of the option max_series, set where points cost money."""
 
 
 BOUNDS: Final[Mapping[Name, Bounds]] = {
@@ -46,7 +46,7 @@ BOUNDS: Final[Mapping[Name, Bounds]] = {
     "google": Bounds(200, 4_000_000, DAY, 5000),
 }
 """
-Limits of a request: of CloudWatch 1000 points and 1 MB without compression, of Google 200 points.
+A flavour's limits: CloudWatch takes 1000 points and 1 MB without compression, Google 200 points.
 
 docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-OTLPEndpoint.html;
 docs.cloud.google.com/stackdriver/quotas; OTLP's own limit is 64 MiB: opentelemetry-proto 1.11, docs/specification.md.
@@ -54,17 +54,17 @@ docs.cloud.google.com/stackdriver/quotas; OTLP's own limit is 64 MiB: openteleme
 
 
 class Flavour:
-    """Any receiver at a known address; headers authenticate the agent. Others derive from it."""
+    """A receiver at a known address that the user's headers authenticate to; the other flavours derive from it."""
 
     advice: Mapping[int, str] = ADVICE
-    """Status -> advice for the user."""
+    """HTTP status -> advice for the user."""
 
     def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
         self._config, self._settings = config, settings
         self._url = settings.url or LOCAL
 
     def open(self) -> str:
-        """Return the address; raise Refused or Retryable."""
+        """Find what requests need, and return the address; raise Refused or Retryable."""
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
@@ -72,24 +72,24 @@ class Flavour:
         return {**headers, **self._settings.headers, **bearer(self._config.bearer_token_file)}
 
     def resource(self) -> dict[str, str]:
-        """Return attributes that the receiver needs; asked after `open`."""
+        """Return resource attributes that the receiver needs; called after `open`."""
         return {}
 
     def check(self, dims: Mapping[str, str], given: Mapping[str, str]) -> None:
-        """Raise Refused if a point with these dimensions and resource attributes lacks what the receiver needs."""
+        """Raise Refused if these dimensions and resource attributes lack what the receiver needs."""
         return
 
     def judge(self, problem: Exception) -> Exception:
-        """Return the exception to raise for an answer that is an error."""
+        """Return the exception to raise for an error of the receiver."""
         return problem
 
     def worked(self) -> None:
-        """Note a success."""
+        """Note that the receiver took a request."""
         return
 
 
 class Cloudwatch(Flavour):
-    """CloudWatch's endpoint: signed by Signature Version 4, or with an API key as bearer token."""
+    """CloudWatch's OTLP endpoint; requests are signed by Signature Version 4, or carry an API key."""
 
     advice = ADVICE | {403: RECEIVERS["forbidden"]["cloudwatch"]}
 
@@ -118,7 +118,7 @@ class Cloudwatch(Flavour):
         return self._signer.sign(self._url, body, {**headers, **self._settings.headers})
 
     def judge(self, problem: Exception) -> Exception:
-        """Read the credentials again where AWS calls them expired."""
+        """Return the exception for an error; if AWS calls the credentials expired, read them again."""
         if not self._has_key and isinstance(problem, (Refused, BadBatch)) and STALE.search(str(problem)):
             return self._signer.expired(str(problem))
         return problem
@@ -129,7 +129,7 @@ class Cloudwatch(Flavour):
 
 
 class Google(Flavour):
-    """Google's telemetry endpoint, with a token of the machine, else of google-auth."""
+    """Google's OTLP endpoint; requests carry the machine's token, or one from google-auth."""
 
     advice = ADVICE | {403: RECEIVERS["forbidden"]["google"]}
 
@@ -155,11 +155,11 @@ class Google(Flavour):
         return {**headers, **self._settings.headers, **self._token.headers(self._url)}
 
     def resource(self) -> dict[str, str]:
-        """Return the project, if it is known before the machine's."""
+        """Return the project as an attribute, unless only the machine's dimensions name it."""
         return {"gcp.project_id": self._project} if self._project else {}
 
     def check(self, dims: Mapping[str, str], given: Mapping[str, str]) -> None:
-        """Raise Refused without a project or a location."""
+        """Raise Refused if the project or the location is not known."""
         if not (given.get("gcp.project_id") or dims.get(f"{HIDDEN}gcp_project")):
             raise Refused("no Google Cloud project: set --project; the credentials name none")
         known = (given.get(name) for name in LOCATIONS)
@@ -167,7 +167,7 @@ class Google(Flavour):
             raise Refused("Google needs a location: set resource_attributes.location to a region of Google Cloud")
 
     def judge(self, problem: Exception) -> Exception:
-        """Fetch a new token once where Google calls this one unknown."""
+        """Return the exception for an error; if Google calls the token unknown, fetch a new one once."""
         if isinstance(problem, Refused) and "answer is 401" in str(problem) and not self._renewed:
             self._renewed = True
             self._token.expire()
@@ -182,7 +182,7 @@ FLAVOURS: Final[Mapping[Name, type[Flavour]]] = {"plain": Flavour, "cloudwatch":
 
 
 def bearer(file: Path | None) -> dict[str, str]:
-    """Return the header with the token of a file; raise Refused without repeating it."""
+    """Return the header with a file's bearer token; raise Refused, without repeating the token."""
     if file is None:
         return {}
     try:

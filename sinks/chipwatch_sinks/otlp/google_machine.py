@@ -1,4 +1,4 @@
-"""A token of Google for each request, from the metadata server of the machine, without google-auth."""
+"""Google's access token from the machine's metadata server, without the library google-auth."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from chipwatch.net.faults import is_printable
 
 PROJECT: Final = f"{metadata_service.ROOT}/project/project-id"
 TOKEN: Final = f"{metadata_service.ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
-"""docs.cloud.google.com/compute/docs/access/authenticate-workloads#applications"""
+"""Where a token is fetched: docs.cloud.google.com/compute/docs/access/authenticate-workloads#applications."""
 MARGIN: Final = 225.0
-"""Seconds before its end at which a token is replaced: REFRESH_THRESHOLD of google-auth; there is a new one by then."""
+"""Seconds before its end at which a token is replaced, as google-auth does (REFRESH_THRESHOLD)."""
 OTHERS: Final = re.compile(
     "GOOGLE_(APPLICATION|API|AUTH|CLOUD_QUOTA)_.*|GCE_METADATA_MTLS_MODE|CLOUDSDK_CONTEXT_.*|APPENGINE_RUNTIME"
 )
-"""Variables that make google-auth fetch another token, or in another way: google.auth.environment_vars."""
+"""Variables with which google-auth finds another token, or asks in another way: google.auth.environment_vars."""
 WORKLOAD: Final = Path("/var/run/secrets/workload-spiffe-credentials")
-"""Certificates to which google-auth binds tokens: google.auth.transport._mtls_helper."""
+"""Folder of certificates to which google-auth binds tokens: google.auth.transport._mtls_helper."""
 FILES: Final = ("application_default_credentials.json", "certificate_config.json")
-"""Files of gcloud's folder: a login by `gcloud auth application-default login`, and certificates as above."""
+"""Files in gcloud's folder: a login by `gcloud auth application-default login`, and the use of certificates."""
 
 
 class TokenGrant(msgspec.Struct):
-    """A token, and the seconds until its end."""
+    """The metadata server's answer: a token, and the seconds until its end."""
 
     access_token: str
     expires_in: float
 
 
 def grant_of(body: bytes) -> TokenGrant | None:
-    """Return the token of an answer, None if it has none that HTTP allows."""
+    """Return the token in an answer, or None if it has none that a header can carry."""
     try:
-        grant = msgspec.json.decode(body, type=TokenGrant, strict=False)  # seconds may be a text
+        grant = msgspec.json.decode(body, type=TokenGrant, strict=False)  # the seconds may be a text
     except (ValueError, RecursionError):
         return None
     return grant if grant.access_token and is_printable(grant.access_token) else None
 
 
 class MachineToken:
-    """The token of the service account of this machine, or of this pod; fetched again shortly before its end."""
+    """The token of this machine's or pod's service account; it is fetched again shortly before its end."""
 
     _token, _until = "", 0.0
 
     def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
-        """Take the server, and the project."""
+        """Take the metadata server, and the project."""
         self._service, self.project = service, project
 
     def headers(self, url: str) -> dict[str, str]:
-        """Return the token; raise Refused or Retryable."""
+        """Return the header with the token; raise Refused or Retryable."""
         if (asked := time.monotonic()) >= self._until:
             grant = self._fetch()
             self._token, self._until = grant.access_token, asked + grant.expires_in - MARGIN
         return {"authorization": f"Bearer {self._token}"}
 
     def expire(self) -> None:
-        """Fetch another token for the next request."""
+        """Have the next request fetch another token."""
         self._until = 0.0
 
     def _fetch(self) -> TokenGrant:
@@ -80,15 +80,15 @@ class MachineToken:
 
 
 class _NoAccount(metadata_service.NoMetadata):
-    """The machine has no service account, or may not use it."""
+    """This machine has no service account, or the account has no token."""
 
 
 def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     """
-    Return this machine's token if google-auth would use it too, None if google-auth should find another one.
+    Return this machine's token if google-auth would use it too; None if google-auth should be asked.
 
-    The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
-    environment, a login of gcloud, the metadata server.
+    google-auth prefers a file that a variable names, then gcloud's login, then the metadata server:
+    cloud.google.com/docs/authentication/application-default-credentials.
     """
     if sys.platform != "linux" or env.get(metadata_service.OFF) == "true" or not is_plain(env):
         return None
@@ -101,7 +101,7 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
 
 
 def is_plain(env: Mapping[str, str]) -> bool:
-    """Return whether no variable, no file of gcloud's and no certificate makes google-auth ask otherwise."""
+    """Return True if no variable, gcloud file or certificate makes google-auth act differently from MachineToken."""
     gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
     try:
         others = any(env[name] for name in env if OTHERS.fullmatch(name))
@@ -111,7 +111,7 @@ def is_plain(env: Mapping[str, str]) -> bool:
 
 
 def _get(service: metadata_service.MetadataService, path: str) -> bytes:
-    """Return the body of an answer; raise NoMetadata."""
+    """Return the metadata server's answer; raise NoMetadata."""
     status, body, headers = service.request("GET", path, metadata_service.FLAVOR)
     if headers.get("Metadata-Flavor") != metadata_service.FLAVOR["Metadata-Flavor"]:
         raise metadata_service.NoMetadata(f"{service.url} is not Google's metadata server")

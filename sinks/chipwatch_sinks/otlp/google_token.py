@@ -1,4 +1,4 @@
-"""A token of Google for each request, by google-auth."""
+"""Google's access token from the library google-auth."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from chipwatch_sinks.common.google_credentials import blame, find_credentials
 
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 TIMEOUT: Final = 10.0
-"""Seconds for the server of tokens to answer."""
+"""Seconds to wait for the server that gives tokens."""
 MAX_BYTES: Final = 1 << 20
-"""Size limit of an answer with a token."""
+"""Most bytes of an answer with a token."""
 BUNDLE: Final = "REQUESTS_CA_BUNDLE"
-"""Variable with a file of certificates, which google-auth's own transport obeys."""
+"""Variable that names a file of trusted certificates; google-auth's usual transport obeys it too."""
 
 
 class GoogleToken:
-    """The credentials that google-auth finds; a token is fetched before it expires."""
+    """The credentials that google-auth finds; a new token is fetched before the old one expires."""
 
     def __init__(self) -> None:
         """Find credentials; raise Refused if there are none, Retryable if their source does not answer."""
         self._credentials, project = find_credentials(SCOPES, send)
         self.project = project or ""
-        """The project of the credentials, empty if they have none."""
+        """The credentials' project, empty if they name none."""
 
     def headers(self, url: str) -> dict[str, str]:
-        """Return the token, and the quota project if there is one; raise Refused or Retryable."""
+        """Return the headers with the token, and the quota project if there is one; raise Refused or Retryable."""
         headers: dict[str, str] = {}
         try:
             self._credentials.before_request(send, "POST", url, headers)
@@ -43,12 +43,12 @@ class GoogleToken:
         return headers
 
     def expire(self) -> None:
-        """Fetch another token for the next request."""
+        """Have the next request fetch another token."""
         self._credentials.token = None
 
 
 class TokenAnswer(NamedTuple):
-    """An answer in google-auth's form: google.auth.transport.Response."""
+    """An HTTP answer as google-auth wants it: google.auth.transport.Response."""
 
     status: int
     headers: Mapping[str, str]
@@ -64,9 +64,9 @@ def send(
     **_: Any,
 ) -> TokenAnswer:
     """
-    Send a request of google-auth (google.auth.transport.Request); raise TransportError.
+    Send a request for google-auth, whose google.auth.transport.Request this stands for; raise TransportError.
 
-    google-auth's own transport loads `requests`, which takes 7 MB.
+    google-auth's usual transport loads the library requests, which takes 7 MB of memory.
     """
     tls = ClientTls(ca_file=os.environ.get(BUNDLE), ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)

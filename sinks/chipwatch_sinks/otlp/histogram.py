@@ -1,4 +1,4 @@
-"""A summary as an exponential histogram: https://opentelemetry.io/docs/specs/otel/metrics/data-model/#exponentialhistogram."""
+"""Turns a window's summary into OpenTelemetry's exponential histogram (specs/otel/metrics/data-model)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final, NamedTuple
 from chipwatch.contract.datapoint import Datapoint, Summary
 
 MAX_SCALE: Final = 20
-"""The finest scale of OpenTelemetry's own SDKs: its indexes of all doubles fit 32 bits."""
+"""Finest scale, as in OpenTelemetry's SDKs: the index of any double's bucket fits into 32 bits."""
 MAX_BUCKETS: Final = 160
-"""Buckets of each sign, as in OpenTelemetry's SDKs."""
+"""Most buckets for each sign, as in OpenTelemetry's SDKs."""
 
 
 class Buckets(NamedTuple):
-    """Counts of neighbouring buckets, from the one with the index `offset` on."""
+    """Counts of adjacent buckets; the first one has the index `offset`."""
 
     offset: int
     counts: list[int]
 
 
 class Histogram(NamedTuple):
-    """Bucket `i` holds what is above b^i and at most b^(i + 1), with b = 2^(2^-scale)."""
+    """A histogram whose bucket `i` counts values above b^i and up to b^(i + 1), where b = 2^(2^-scale)."""
 
     scale: int
     zeros: int
@@ -31,13 +31,13 @@ class Histogram(NamedTuple):
 
 
 def summary_of(point: Datapoint) -> Summary:
-    """Return the summary of a gauge; outside of a window its value is the only sample."""
+    """Return a gauge point's summary; without a window, the point's value is its only sample."""
     value = point.value
     return point.summary or Summary(1, value, value, value, (value,), (1,))
 
 
 def histogram_of(summary: Summary) -> Histogram:
-    """Return the histogram of the finest scale whose buckets are few enough."""
+    """Return the finest histogram that needs at most MAX_BUCKETS."""
     pairs = [*zip(summary.values, summary.counts, strict=True)]
     positive = [(_index(value), count) for value, count in pairs if value > 0]
     negative = [(_index(-value), count) for value, count in pairs if value < 0]
@@ -47,12 +47,12 @@ def histogram_of(summary: Summary) -> Histogram:
 
 
 def _index(value: float) -> int:
-    """Return the index of a value's bucket at MAX_SCALE."""
+    """Return the index of a positive value's bucket at MAX_SCALE."""
     return math.ceil(math.log2(value) * 2.0**MAX_SCALE) - 1
 
 
 def _shift(indexes: list[int]) -> int:
-    """Return by how much the scale must fall; halving the scale's base halves the indexes."""
+    """Return how far the scale must fall for MAX_BUCKETS; each step merges two neighbouring buckets."""
     shift = 0
     while indexes and (max(indexes) >> shift) - (min(indexes) >> shift) >= MAX_BUCKETS:
         shift += 1

@@ -1,4 +1,4 @@
-"""The request as JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding."""
+"""Turns an encoded request into JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from chipwatch.net.protobuf import fields, varints
 
 Shape = dict[int, tuple[str, ...]]
 SHAPES: Final = msgspec.json.decode(Path(__file__).with_name("messages.json").read_bytes(), type=dict[str, Shape])
-"""Message -> number of a field -> its name, the message or the word by which it is read, and whether it is repeated."""
+"""Message -> field number -> field's name, its message type or reader, and if it is repeated."""
 READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
     "double": lambda value: unpack("<d", value)[0],
-    "fixed": lambda value: str(unpack("<Q", value)[0]),  # in JSON a number of 64 bits is a text
+    "fixed": lambda value: str(unpack("<Q", value)[0]),  # protobuf's JSON has 64-bit numbers as texts
     "integer": lambda value: _integer(unpack("<q", value)[0]),
     "signed": lambda value: value >> 1 ^ -(value & 1),
     "counts": lambda value: [*map(str, varints(value))],
@@ -28,16 +28,16 @@ READ: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 def _integer(value: int) -> int | str:
     """
-    Return an integer as a number, beyond 2^53 as a text.
+    Return an integer as a JSON number, or as a text if it is beyond 2^53.
 
-    A receiver has to take both (https://protobuf.dev/programming-guides/json/); receivers in Rust take only numbers
-    here, and a number above 2^53 loses digits where JSON's numbers are doubles.
+    A receiver has to take both (https://protobuf.dev/programming-guides/json/), but receivers in Rust take only
+    numbers here. Beyond 2^53 a number loses digits in receivers that read JSON numbers as doubles.
     """
     return value if abs(value) <= 1 << 53 else str(value)
 
 
 def as_json(request: bytes) -> bytes:
-    """Return a request of this sink's encoder as JSON."""
+    """Return a request of OtlpEncoder as JSON."""
     return msgspec.json.encode(_message(request, "Request"))
 
 

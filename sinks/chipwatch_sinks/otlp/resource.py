@@ -1,4 +1,4 @@
-"""The machine as a resource, by OpenTelemetry's semantic conventions."""
+"""Describes the machine as an OTLP resource, by OpenTelemetry's semantic conventions."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import HIDDEN
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
-"""The version of the conventions: https://github.com/open-telemetry/semantic-conventions."""
+"""Version of the conventions: https://github.com/open-telemetry/semantic-conventions."""
 ATTRIBUTES: Final[Mapping[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 """
-Name of a dimension of the machine -> attribute; another dimension keeps its name.
+Dimension of the machine -> the convention's attribute; a dimension that is not listed keeps its name.
 
-The conventions lack `location`, which Google reads, names of ECS clusters and services, and Slurm.
+The conventions have no attribute for `location`, which Google reads, for ECS clusters and services, or for Slurm.
 """
 WORDS: Final = tuple(ATTRIBUTES)
-"""Dimensions that the sink wants from the machine's identity."""
+"""Dimensions that the sink wants to know of the machine."""
 INSTANCES: Final = ("aws.ecs.task.id", "k8s.node.name", "k8s.pod.name", "host.id", "host.name")
-"""Attributes that may stand for service.instance.id, the first that is known."""
+"""Attributes that may serve as service.instance.id; the first that is known does."""
 
 
 def attribute_of(word: str) -> str:
-    """Return the attribute for a dimension of the machine."""
+    """Return the attribute's name for a dimension of the machine."""
     return ATTRIBUTES.get(word, word)
 
 
 def resource_of(machine: Iterable[tuple[str, str]], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of a machine with these dimensions; those `given` by the user win."""
+    """Return the resource attributes of a machine with these dimensions; the user's `given` ones win."""
     words = {key.removeprefix(HIDDEN): value for key, value in machine if value}
     attributes = {attribute_of(word): value for word, value in words.items()}
     attributes |= _cloud(words) | _arns(words) | dict(given)
@@ -54,7 +54,7 @@ def _cloud(words: Mapping[str, str]) -> dict[str, str]:
 
 
 def _arns(words: Mapping[str, str]) -> dict[str, str]:
-    """Return the ARNs of ECS, whose format is documented, if all of their parts are known."""
+    """Return the ARNs of the ECS cluster and task, built by AWS's documented format if all parts are known."""
     region, account, cluster, task = map(words.get, ("region", "account_id", "ecs_cluster", "ecs_task"))
     if not (region and account and cluster):
         return {}

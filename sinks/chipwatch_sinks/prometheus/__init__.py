@@ -1,4 +1,4 @@
-"""An HTTP endpoint that Prometheus scrapes."""
+"""Serves the points on an HTTP page that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 class PrometheusSink(Sink):
     """
-    Serves the points of the last tick at /metrics; a scrape reads nothing from the hardware.
+    Serves the points of the last tick at /metrics, so that a scrape reads nothing from the hardware.
 
-    The machine's dimensions are labels of `target_info`.
+    The machine's dimensions are labels of the metric `target_info`.
     """
 
     limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60, scraped=True)
@@ -57,10 +57,10 @@ class PrometheusSink(Sink):
         self._answers = PageAnswers(self._page)
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
-        self._scrape: tuple[float, str] | None = None  # when (monotonic seconds) and by whom it was last scraped
+        self._scrape: tuple[float, str] | None = None  # the last scrape: when (monotonic seconds) and by whom
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why no page can have this series: its name or two of its labels clash with others."""
+        """Return why the page cannot show this series (its name or two labels clash), or None."""
         return self._page.fault(metric, dims) or None
 
     def waits(self) -> bool:
@@ -82,7 +82,7 @@ class PrometheusSink(Sink):
             log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Show the batch, the points of one tick, on the page."""
+        """Put the batch, which is the points of one tick, on the page; return what cannot be shown."""
         rejected = self._page.take(batch)
         self._answers.fresh(time.monotonic())
         return rejected
@@ -94,7 +94,7 @@ class PrometheusSink(Sink):
         return response
 
     def status(self) -> str:
-        """Return how many series the page has, and who scraped it last."""
+        """Return a sentence: how many series the page has, and who scraped it last."""
         series = f"{self._page.series:,} series"
         if self._scrape is None:
             return f"{series}, not scraped yet"
@@ -109,7 +109,7 @@ class PrometheusSink(Sink):
 
     @property
     def url(self) -> str:
-        """The address of the page; port 0 is the one that the system chose."""
+        """The page's address; for port 0, with the port that the system chose."""
         host, port = parse_address(self._config.listen)
         if self._server is not None:
             port = self._server.port

@@ -1,4 +1,4 @@
-"""The bytes of a scrape, and Grafana's dashboards and Prometheus' alarms; nothing is charged here."""
+"""Counts the bytes of a scrape, and writes dashboards for Grafana and alarms for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from chipwatch_sinks.prometheus.page import Format, Page
 
 
 class PrometheusAdvisor(Advisor):
-    """Writes the page of one tick and counts its bytes; a query finds every series of a name."""
+    """Advises on the page: bytes of a scrape, dashboards and alarms; a query finds all series of a name."""
 
-    board = Board(50, program="grafana", by_name=True)  # lines of a graph that are still readable
+    board = Board(50, program="grafana", by_name=True)  # more lines in a graph cannot be read
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config = config
@@ -26,7 +26,7 @@ class PrometheusAdvisor(Advisor):
         return len(page.body(Format.TEXT, zipped=False))
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        return ()  # the scraper pays for the samples that it stores
+        return ()  # the scraper's owner pays for the samples that it stores
 
     def notes(self, load: Load) -> Iterable[str]:
         yield (

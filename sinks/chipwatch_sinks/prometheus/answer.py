@@ -1,4 +1,4 @@
-"""Answers requests with the page in the format that the reader prefers."""
+"""Answers HTTP requests with the page, in the format that the reader prefers."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from chipwatch_sinks.prometheus.page import Format, Page
 OPEN: Final = "application/openmetrics-text"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
-"""From 1.0.0 on the type names the escaping; any fits our names, which have only letters, digits and underscores."""
+"""Content type from 1.0.0 on, which names the escaping of names; ours need none, so any is right."""
 TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
     **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
     ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
     **dict.fromkeys(((OPEN, "1.0.0"), (OPEN, "")), (Format.OPENMETRICS, f"{OPEN}; {ESCAPED}")),
 }
 """
-Type and version in an Accept header -> the format, and the type of the answer.
+Type and version in an Accept header -> the format, and the answer's content type.
 
 https://prometheus.io/docs/instrumenting/content_negotiation/
 """
 HEADERS: Final = 16
-"""Different headers whose meaning is cached: a scraper sends the same each time."""
+"""Most Accept headers whose meaning is cached; a scraper sends the same one each time."""
 MISSED: Final = 3
-"""Ticks that may be missing before the page counts as stale."""
+"""Ticks that may be missed before the page counts as stale."""
 MIN_AGE: Final = 15.0
 FIRST_AGE: Final = 300.0
-"""Seconds after which the page is stale at the earliest, and while there was one tick only."""
+"""Least seconds until the page counts as stale; and the seconds after the first tick, when the pace is unknown."""
 GZIP: Final = b"\x1f\x8b"
 LANDING: Final = Path(__file__).with_name("landing.html").read_bytes()
 
 
 class PageAnswers:
-    """Returns the response to each request of the server."""
+    """Makes the HTTP answer to each request: the page, or an error once it is stale."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -47,13 +47,13 @@ class PageAnswers:
         self._stale_after = FIRST_AGE
 
     def fresh(self, now: float) -> None:
-        """Note that the page is of `now` (monotonic seconds)."""
+        """Note that the page was renewed at `now` (monotonic seconds)."""
         if self._written is not None:
             self._stale_after = max(MIN_AGE, MISSED * (now - self._written))
         self._written = now
 
     def __call__(self, request: Request) -> Response:
-        """Return the answer to a request."""
+        """Return the HTTP answer to a request."""
         if request.path == "/":
             return Response(200, LANDING, (("Content-Type", "text/html; charset=utf-8"),))
         if request.path not in ("/metrics", "/flat"):
@@ -71,7 +71,7 @@ class PageAnswers:
 
 @lru_cache(HEADERS)
 def chosen(accept: str) -> tuple[Format, str]:
-    """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
+    """Return the format that an Accept header prefers, and the content type; text 0.0.4 if it asks for none we have."""
     best, best_type = 0.0, (Format.TEXT, TEXT)
     for kind, options in _weighed(accept):
         offered, weight = TYPES.get((kind, options.get("version", ""))), _weight(options)
@@ -82,13 +82,13 @@ def chosen(accept: str) -> tuple[Format, str]:
 
 @lru_cache(HEADERS)
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Tell whether an Accept-Encoding header allows gzip."""
+    """Return True if an Accept-Encoding header allows gzip."""
     weights = {kind: _weight(options) for kind, options in _weighed(accept_encoding)}
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 def _weighed(header: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the values of a header, and the parameters of each."""
+    """Yield each value of a header, its weight, and its parameters."""
     for part in header.split(","):
         kind, *parameters = part.split(";")
         pairs = (parameter.partition("=") for parameter in parameters)

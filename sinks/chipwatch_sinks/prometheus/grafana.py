@@ -1,4 +1,4 @@
-"""Grafana's dashboards, and Prometheus' alerting rules, over the names of the page."""
+"""Writes dashboards for Grafana, and recording and alerting rules for Prometheus, over the page's names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from chipwatch_sinks.common.advice import fold_of, placed, promql
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
-"""Size of a graph, in columns and rows of Grafana's grid of 24 columns."""
+"""Size of a graph in columns and rows of Grafana's grid, which is 24 columns wide."""
 MAX_PANELS: Final = 500
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 MODEL: Final = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
 """
-A dashboard and a graph; Grafana's unit for a base unit of Prometheus or a UCUM unit, and for the rate of a counter.
+Templates of a dashboard and a graph, and Grafana's units for Prometheus' or UCUM units and for a counter's rates.
 
-The model is the classic one of Grafana 10.4, which later ones convert:
+The dashboard has the classic form of Grafana 10.4, which later versions convert:
 https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/. Names of
 units: packages/grafana-data/src/valueFormats.
 """
@@ -30,15 +30,15 @@ OVER: Final[Mapping[Statistic, str]] = {
     "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
     "rate": "rate({}[5m])", "sum": "increase({}[5m])",
 }  # fmt: skip
-"""Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
+"""Statistic -> PromQL over five minutes, which hold enough samples at Prometheus' default of one a minute."""
 DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
 OF_ALL: Final[Mapping[Shown, str]] = {"mean": "mean of all", "p95": "95th percentile of all"}
 FORGOTTEN: Final = "6h"
-"""Time for which a machine that has stopped being a target counts as missing."""
+"""Time for which a machine counts as missing after it has stopped being a target."""
 
 
 def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
-    """Return a dashboard in Grafana's classic model, with variables for the data source and the machines."""
+    """Return a dashboard in Grafana's classic form; its variables choose the data source and the machines."""
     panels = []
     for number, (what, x, y) in enumerate(placed(charts, WIDTH, HEIGHT, service="this dashboard", limit=MAX_PANELS), 1):
         place = {"id": number, "gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}}
@@ -69,7 +69,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
         axis["thresholds"] = {"mode": "absolute", "steps": [
             {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
         ]}  # fmt: skip
-    if drawn == "rate" and unit == "s":  # seconds of devices in a second
+    if drawn == "rate" and unit == "s":  # device-seconds in each second
         unit = ""
     return {
         **model["stat" if chart.fold and not chart.by else "panel"],
@@ -81,7 +81,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
 
 
 def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
-    """Return the query for a line of a graph, and its legend."""
+    """Return the query of a line of a graph, and the line's legend."""
     over, keys = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}"), _keys(chart)
     series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
     if shown == "groups":
@@ -97,7 +97,7 @@ def _keys(chart: Chart) -> list[str]:
 
 
 def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
-    """Return a file of recording rules: a series for each group, named level:metric:operations."""
+    """Return a file of recording rules, each of which makes a series for each group: level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
         family, keys, fold = _family(chart.series[0]), _keys(chart), fold_of(chart)
@@ -112,7 +112,7 @@ def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
 
 
 def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
-    """Return a file of alerting rules, which is JSON and therefore YAML; raise Refused for what only clouds have."""
+    """Return a file of alerting rules as JSON, which is YAML too; raise Refused for options that only clouds have."""
     for flag, given in (
         ("--autoscaling-group", scope.groups),
         ("--notify", scope.notify),
@@ -143,14 +143,14 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
 
 
 def _condition(alarm: Alarm, scope: Scope) -> str:
-    """Return the expression that is true while something is wrong."""
+    """Return the PromQL expression that holds while something is wrong."""
     rule, family = alarm.rule, _family(alarm.sent)
     matchers = ",".join([f'{label_name(key)}!="{value}"' for key, value in alarm.but])
     series = f"{family.name}{matchers and f'{{{matchers}}}'}"
     if rule.statistic != "absent":
         limit = f"{'<' if rule.below else '>'} {_number(_scaled(alarm.threshold, family))}"
         condition = f"{OVER[rule.statistic].format(series)} {limit}"
-        # A counter that begins with an error has no increase: Prometheus knows no value before.
+        # Prometheus sees no increase in a counter whose first value already counts an error, as none came before.
         return f"{condition} or ({series} {limit} unless {series} offset 5m)" if rule.statistic == "sum" else condition
     if rule.per == "fleet":
         return f"absent({series})"
@@ -158,7 +158,7 @@ def _condition(alarm: Alarm, scope: Scope) -> str:
         return f"(count(count by (job, instance) ({series})) or vector(0)) < {scope.hosts}"
     each = "count by (job, instance) ({})"
     silent = f"{each.format(f'last_over_time({series}[{FORGOTTEN}])')} unless {each.format(series)}"
-    # The alert keeps itself while Prometheus still has the machine as a target, and cannot reach it.
+    # The alert lasts while Prometheus has the machine as a target, but cannot reach it.
     told = each.format(f"ALERTS{{alertname={json.dumps(alarm.name)}}}")
     return f"({silent}) or ({told} and on (job, instance) up == 0)"
 
@@ -168,7 +168,7 @@ def _family(sent: SentMetric) -> Family:
 
 
 def _scaled(value: float, family: Family) -> float:
-    """Return a value in the unit of the page."""
+    """Return a value, converted to the page's unit."""
     return round(value * family.times / family.over, 12)
 
 
@@ -177,10 +177,10 @@ def _number(value: float) -> str:
 
 
 def _who(sent: SentMetric, label: str) -> str:
-    """Return a text with the labels of a series, each written as `label`."""
+    """Return a text that names a series by its labels; `label` is the form of one."""
     return " ".join([label.format("instance"), *(f"{key} {label.format(_label(key))}" for key in sent.dims)])
 
 
 def _label(key: str) -> str:
-    """Return the label of a key; Prometheus has a label `job` on each target, and renames ours."""
+    """Return the label for a key; Prometheus renames our label `job`, since each target has one."""
     return "exported_job" if key == "job" else label_name(key)

@@ -1,4 +1,4 @@
-"""Names, labels and units by the rules of Prometheus: https://prometheus.io/docs/practices/naming/."""
+"""Turns metrics' names, dimensions and units into Prometheus': https://prometheus.io/docs/practices/naming/."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from chipwatch.contract.datapoint import Kind, Metric
 
 VALID: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
 UNITS: Final[Mapping[str, tuple[str, float, float]]] = json.loads(Path(__file__).with_name("units.json").read_bytes())
-"""UCUM unit -> base unit of Prometheus, factor and divisor of the conversion."""
+"""UCUM unit -> Prometheus' base unit, and the factor and divisor that convert values to it."""
 COUNTED: Final = re.compile(r"\{(\w+)\}/s")
-"""Things a second, such as {flop}/s."""
+"""Unit of things per second, such as {flop}/s."""
 PER_SECOND: Final = "_per_second"
 
 
 class Family(NamedTuple):
-    """All series of one name."""
+    """All series of one name, as the page groups them."""
 
     name: str
-    """Name of the samples in every format."""
+    """Name of the samples in all formats."""
     base: str
-    """Name of the family in OpenMetrics: without _total."""
+    """Name of the family in OpenMetrics, which lacks the suffix _total."""
     kind: Kind
     unit: str
-    """As the suffix of `base`; empty: none."""
+    """The unit, as `base` ends with it; empty for none."""
     help: str
     times: float
     over: float
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The names that no other metric may have."""
+        """Names that no other metric may have while this family exists."""
         counters = (self.name, self.base, f"{self.base}_total", f"{self.base}_created")
         return counters if self.kind is Kind.COUNTER else (self.name,)
 
 
 def family_of(metric: Metric) -> Family:
     """
-    Return a metric's name, and the factors that convert its values to base units.
+    Return the family for a metric: its names and unit, and the factors that convert its values.
 
-    A name that is valid for Prometheus belongs to another tool (a naming profile, a scraped page): it stays, and so do
-    its values.
+    A name that Prometheus already allows comes from another tool (a naming profile or a scraped page). It is kept,
+    and its values are not converted.
     """
     if VALID.fullmatch(metric.name):
         unit = UNITS.get(metric.unit, ("", 1, 1))[0]
@@ -60,19 +60,19 @@ def family_of(metric: Metric) -> Family:
 
 
 def _sanitised(name: str) -> str:
-    """Return a name of letters, digits and underscores that does not begin with a digit."""
+    """Return `name` with each forbidden character as an underscore, and one in front of a leading digit."""
     text = re.sub("[^a-zA-Z0-9_]+", "_", name)
     return text if VALID.match(text) else f"_{text}"
 
 
 def label_name(key: str) -> str:
-    """Return `key` as the name of a label; those that begin with two underscores are Prometheus' own."""
+    """Return `key` as a label's name, which never begins with two underscores: Prometheus keeps these for itself."""
     text = _sanitised(key)
     return f"_{text.lstrip('_')}" if text.startswith("__") else text
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str] | None:
-    """Return labels with escaped values; None if two keys become one. Empty values are left out."""
+    """Return dimensions as labels with escaped values, without empty ones; None if two keys become one label."""
     escaped: dict[str, str] = {}
     for key, value in pairs:
         if not value:
@@ -85,6 +85,6 @@ def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str] | None:
 
 
 def flat_name(name: str, values: Iterable[str]) -> str:
-    """Return a name that holds the values of the labels too, for readers that drop labels."""
+    """Return `name` with the labels' values added, for readers that drop labels."""
     parts = (re.sub("[^a-zA-Z0-9_]+", "_", value).strip("_") for value in values)
     return "_".join([name, *filter(None, parts)])

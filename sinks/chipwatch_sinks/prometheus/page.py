@@ -1,4 +1,4 @@
-"""The page of the last tick, in text 0.0.4 and OpenMetrics 1.0."""
+"""Writes the page of the last tick, as Prometheus' text 0.0.4 or OpenMetrics 1.0."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, labels
 
 KNOWN: Final = 10_000
-"""Series whose texts are kept while they are not on the page."""
+"""Most series whose texts are kept although they are not on the page."""
 SLOWEST: Final = 15.0
-"""Seconds between two readings of collectors that do not read at each tick, as a rule."""
+"""Usual seconds between two readings of collectors that do not read at each tick."""
 RHYTHM: Final = 4
-"""Last gaps between arrivals of a series; they show its period."""
+"""Number of gaps between a series' last samples that are kept to find its period."""
 GZIP_8K: Final = 16 + 13
-"""zlib's `wbits` for gzip with a window of 8 KiB: its tables are an eighth, and a page is as small as with 32 KiB."""
+"""zlib's `wbits` for gzip with a window of 8 KiB: a page is as small as with 32 KiB, for an eighth of the memory."""
 SMALL: Final = 8192
-"""Bytes below which a page is not compressed: it fits into six packets, and gzip takes a fifth of a scrape's CPU."""
+"""Bytes below which a page is not compressed: six packets hold it, and gzip takes a fifth of a scrape's CPU time."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
-"""Name of the samples, and of the family in OpenMetrics."""
+"""Names of the metric with the machine's labels: of its samples, and of its family in OpenMetrics."""
 CLASH, LABELS = "name clash", "two labels become one"
 OF_JOBS: Final = ("partition", "namespace", "container", "user")
-"""Keys of points of jobs beside those that their metrics declare; `chipwatch.contract.owner` has them."""
+"""Keys that points of jobs have beside those that their metrics declare: see `chipwatch.contract.owner`."""
 COUNTER: Final = Kind.COUNTER
 
 
 class Format(StrEnum):
-    """Format of a page."""
+    """Formats of the page."""
 
     TEXT = "text"
     OPENMETRICS = "openmetrics"
     FLAT = "flat"
-    """Text without labels: their values are in the names."""
+    """Text 0.0.4 without labels, whose values are put into the names."""
 
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """A series with its texts, its last value, and the ticks at which it came."""
+    """A series: its texts on the page, its last point, and the ticks at which it had samples."""
 
     metric: Metric
     dims: Dimensions
     family: Family
     labels: str
     text: str
-    """Text before the value."""
+    """Sample line up to the value: name and labels."""
     own: tuple[str, ...]
-    """The values of the metric's own dimensions, in their order."""
+    """Values of the metric's own dimensions, by which the page sorts."""
     fault: str
-    """Why it is rejected; empty: it is not."""
+    """Why the series cannot be shown; empty if it can."""
     point: Datapoint
-    """The last one."""
+    """The series' last point."""
     seen: int = 0
     gaps: tuple[int, ...] = ()
-    """Ticks between its last arrivals."""
+    """The last RHYTHM gaps between its samples, in ticks."""
     stays: int = 1
-    """Ticks for which it stays on the page after an arrival."""
+    """Ticks that the series stays on the page after a sample."""
 
 
 class Page:
     """
-    Keeps the points of the last tick, and writes them once for each requested format.
+    Keeps the points of the last tick, and writes them as text once for each format that is requested.
 
-    A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. A series whose
-    rhythm is not known yet stays as long as the slowest collectors pause. Used by threads.
+    A series leaves the page at the first tick without a sample of it. One that has a sample every n ticks stays n
+    ticks, and one whose period is not known yet as long as the slowest collectors pause. Several threads may use it.
     """
 
     def __init__(self, *, interval: float = 5.0, machine_labels: bool = False, timestamps: bool = False) -> None:
         """
-        Take the seconds between two ticks.
+        `interval`: seconds between two ticks.
 
-        With `machine_labels` every series has the machine's dimensions; `timestamps` adds the times of samples.
+        With `machine_labels`, every series has the machine's dimensions; `timestamps` adds the samples' times.
         """
         self._machine_labels, self._timestamps = machine_labels, timestamps
         self._pause = ceil(SLOWEST / interval)
@@ -88,19 +88,19 @@ class Page:
         self._machine: dict[str, str] = {}
         self._shown: list[_Series] = []
         self._families: list[tuple[Family, list[_Series]]] = []
-        self._order: list[_Series] = []  # of the points of the last tick, as a rule also of the next one
-        self._tick = 1  # tick 0: the series has not come yet
+        self._order: list[_Series] = []  # series in the order of the last tick's points, likely also the next tick's
+        self._tick = 1  # in a series, tick 0 means that it had no sample yet
         self._written: dict[tuple[Format, bool], bytes] = {}
         self._texts: dict[tuple[Format, str], str] = {}
-        """Form and family of the page -> the lines with its help, type and unit."""
+        """Format and family -> the lines with the family's help, type and unit."""
 
     @property
     def series(self) -> int:
-        """Number of series on the page, without target_info."""
+        """Number of series on the page, not counting target_info."""
         return len(self._shown)
 
     def fault(self, metric: Metric, dims: Dimensions) -> str:
-        """Return why a series can never be shown, or an empty text; the first metric to ask for a name has it."""
+        """Return why a series can never be shown, or ""; a name belongs to the first metric that asks for it."""
         family = family_of(metric)
         mine = (metric.name, family.kind, family.unit)
         for name in family.reserved:
@@ -113,7 +113,7 @@ class Page:
         return ""
 
     def take(self, tick: Sequence[Datapoint]) -> list[Rejected]:
-        """Make the points of a tick the page; return those that can never be shown."""
+        """Replace the page by the points of a tick; return the ones that can never be shown."""
         with self._lock:
             self._tick = now = self._tick + 1
             self._written.clear()
@@ -150,7 +150,7 @@ class Page:
             return rejected
 
     def _find(self, point: Datapoint) -> _Series:
-        """Return the series of a point; if two metrics clash in name and labels, the first one keeps them."""
+        """Return a point's series; if two metrics get the same name and labels, the first one keeps them."""
         metric, dims = point.metric, point.dims
         cached = self._known.get((metric.name, dims))
         if cached is not None and (cached.metric is metric or cached.metric == metric):
@@ -161,7 +161,7 @@ class Page:
         return learned
 
     def _note(self, series: _Series, now: int) -> None:
-        """Note an arrival: the longest of the last gaps counts, except a gap in which the series did not exist."""
+        """Note a sample, and set how long its series stays: its longest recent gap, at most twice the next longest."""
         if series.seen and now > series.seen:
             series.gaps = (*series.gaps[1 - RHYTHM :], now - series.seen)
         *_, second, longest = (1, 1, *sorted(series.gaps))
@@ -178,14 +178,14 @@ class Page:
         return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
-        """Choose the series of the page and group them by family; forget other series once there are too many."""
+        """Choose the page's series and group them by family; beyond KNOWN, forget series that are not shown."""
         now = self._tick
         shown = [series for series in self._known.values() if not series.fault and now - series.seen < series.stays]
         if len(self._known) > KNOWN + len(shown):
             self._known = {key: series for key, series in self._known.items() if now - series.seen < series.stays}
             names = [(name, series.metric.name, series.family) for series in shown for name in series.family.reserved]
             self._owners = {name: (metric, family.kind, family.unit) for name, metric, family in names}
-        # A machine that got another dimension has its series twice for a moment.
+        # When a machine gets another dimension, each of its series is there twice for a moment.
         by_time = sorted(shown, key=lambda series: series.point.at)
         newest = {(series.family.name, series.labels): series for series in by_time}
         self._shown = [series for series in shown if newest[series.family.name, series.labels] is series]
@@ -196,7 +196,7 @@ class Page:
         self._texts.clear()
 
     def body(self, form: Format, *, zipped: bool) -> bytes:
-        """Return the page, with `zipped` as gzip unless it is SMALL; it is written once a tick."""
+        """Return the page, compressed if `zipped` unless it is SMALL; it is written once a tick at most."""
         with self._lock:
             if (body := self._written.get((form, zipped))) is None:
                 body = self._written.get((form, False)) or self._write(form)
@@ -239,7 +239,7 @@ class Page:
         return lines
 
     def _flat(self) -> Iterator[str]:
-        """Yield each series under a name that holds its labels; the first series with a name keeps it."""
+        """Yield each series under a name that contains its labels' values; the first one with a name keeps it."""
         used = set()
         for family, series in self._families:
             for entry in series:
@@ -251,12 +251,12 @@ class Page:
 
 
 def _own(metric: Metric) -> Collection[str]:
-    """Return the keys of a metric's own dimensions; points of jobs have more than the metric declares."""
+    """Return the keys of a metric's own dimensions, also OF_JOBS if its points are of jobs."""
     return {*metric.dims, *OF_JOBS} if "job" in metric.dims else metric.dims
 
 
 def _machine(point: Datapoint) -> dict[str, str]:
-    """Return the labels of the machine: the dimensions of a point that are not its metric's own."""
+    """Return the machine's labels: a point's dimensions that are not its metric's own."""
     own = _own(point.metric)
     return labels((key, value) for key, value in point.dims.items() if key not in own and key[:1] != HIDDEN) or {}
 
@@ -269,11 +269,11 @@ def _machine_lines(machine: dict[str, str], form: Format) -> Iterator[str]:
 
 
 def _about(family: Family, form: Format) -> str:
-    """Return the lines with the help, type and unit of a family."""
+    """Return the lines with a family's help, type and unit."""
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     if form is Format.TEXT:
         return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
-    # OpenMetrics does not accept a counter without _total, which another tool may have named so.
+    # OpenMetrics rejects a counter whose name lacks _total, as another tool's may.
     kind = "unknown" if family.kind is COUNTER and family.name == family.base else family.kind
     unit = f"# UNIT {family.base} {family.unit}\n" if family.unit else ""
     text = text.replace('"', r"\"")

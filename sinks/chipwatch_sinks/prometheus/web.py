@@ -1,8 +1,8 @@
 """
-TLS, client certificates and basic auth from the web configuration file of Prometheus' exporters.
+Reads TLS, client certificates and basic auth from the web configuration file that Prometheus' exporters use.
 
-https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md. The file and what it names are
-read again when they change.
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md. The file and the files that it
+names are read again when they change.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 1_000_000
 HEADERS, VERSIONS, CLIENTS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
-"""Headers that may be set; version of TLS, and kind of client's authentication -> their names in `ssl`."""
+"""Headers that the file may set; its words for TLS versions and for client authentication -> names in `ssl`."""
 MAX_CHECKED: Final = 100
-"""Cached passwords that were right, and as many that were wrong: bcrypt takes 50 ms and more."""
+"""Most right passwords that are cached, and most wrong ones, since bcrypt takes 50 ms and more for each."""
 NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
-"""Hash for unknown users, so that the time of an answer does not reveal users."""
+"""Hash to check for unknown users, so that the time of an answer does not show which users exist."""
 
 
 class WebError(Exception):
-    """The file cannot be used; the message says why, without secrets."""
+    """The web configuration file cannot be used; the message says why, without secrets."""
 
 
 class ServerTls(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Files and settings of TLS."""
+    """The file's section tls_server_config: files and settings of TLS."""
 
     cert_file: str
     key_file: str
@@ -49,18 +49,18 @@ class ServerTls(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cipher_suites: tuple[str, ...] = ()
     min_version: str = "TLS12"
     max_version: str = "TLS13"
-    prefer_server_cipher_suites: bool = True  # without a meaning since Go 1.17
+    prefer_server_cipher_suites: bool = True  # read, but without effect, as in Go since 1.17
 
 
 class Http(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Settings of HTTP."""
+    """The file's section http_server_config."""
 
-    http2: bool = True  # this server speaks HTTP/1.1 in any case
+    http2: bool = True  # read, but without effect: this server speaks HTTP/1.1
     headers: dict[str, str] = {}
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The whole file."""
+    """The content of a web configuration file."""
 
     tls_server_config: ServerTls | None = None
     http_server_config: Http = Http()
@@ -74,10 +74,10 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Web:
-    """The settings of a web configuration file; without a file there is neither TLS nor auth."""
+    """The settings from a web configuration file; without a file, there is neither TLS nor auth."""
 
     def __init__(self, path: Path | None) -> None:
-        """Take the path of the file, which is read by `load`."""
+        """Take the file's path; `load` reads it."""
         self._path = path
         self._file = File()
         self._context: ssl.SSLContext | None = None
@@ -95,7 +95,7 @@ class Web:
         return self._context is not None
 
     def load(self) -> None:
-        """Read the file, if there is one; raise WebError, also where it would end the protection of a page."""
+        """Read the file, if there is one; raise WebError, also if it would end the protection of an open page."""
         if self._path is None:
             return
         stamps = {self._path: _stamp(self._path)}
@@ -103,7 +103,7 @@ class Web:
         tls = file.tls_server_config
         names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
-        self._stamps = stamps  # of files that cannot be used too: they are read again once they change
+        self._stamps = stamps  # kept even if a file cannot be used, so that it is read again once it changes
         for what, before, now in (
             ("TLS", self.encrypts, tls is not None),
             ("a password or a client certificate", self.protects, file.protects),
@@ -118,12 +118,12 @@ class Web:
         self._checked = {True: {}, False: {}}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the context for a new connection, None without TLS; called by the server's thread."""
+        """Return the TLS context for a new connection, or None without TLS; the server's thread calls this."""
         self._renew()
         return self._context
 
     def guard(self, answer: Answer) -> Answer:
-        """Return a function that answers known users with `answer`, and others with 401."""
+        """Return a function that gives known users `answer`, and others the status 401."""
 
         def answered(request: Request, *, admitted: bool) -> Response:
             response = answer(request) if admitted else UNAUTHORIZED
@@ -140,7 +140,7 @@ class Web:
         return answer if self._path is None else guarded
 
     def _renew(self) -> None:
-        """Read the files again if one has changed; keep the last settings if they cannot be used."""
+        """Read the files again if one has changed; if they cannot be used, keep the last settings."""
         changed = {path: _stamp(path) for path in self._stamps}
         if changed == self._stamps:
             return
@@ -151,7 +151,7 @@ class Web:
             log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
 
     def _admits(self, authorization: str) -> bool | Callable[[], bool]:
-        """Return whether a user is admitted, or a slow function that checks the password first."""
+        """Return whether a user is admitted, or, where bcrypt must run first, a slow function that finds out."""
         users = self._file.basic_auth_users
         if not users:
             return True
@@ -162,7 +162,7 @@ class Web:
 
         try:
             user, _, password = b64decode(given, validate=True).decode().partition(":")
-        except ValueError:  # of which binascii's is one
+        except ValueError:  # binascii's error is one
             return False
         key, checked = sha256(given.encode()).digest(), self._checked
         for right, keys in checked.items():
@@ -189,7 +189,7 @@ UNAUTHORIZED: Final = Response(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return time, size and inode of a file."""
+    """Return a file's time, size and inode, which change with its content."""
     try:
         status = path.stat()
     except OSError:
@@ -198,7 +198,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def _check_rights(path: Path, *, secret: bool) -> None:
-    """Raise WebError if everybody may write the file; warn if everybody may read it though it is secret."""
+    """Raise WebError if everybody may write the file; warn if it is secret and everybody may read it."""
     try:
         mode = path.stat().st_mode
     except OSError as problem:
@@ -210,7 +210,7 @@ def _check_rights(path: Path, *, secret: bool) -> None:
 
 
 def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
-    """Return the server's context; raise WebError also for a certificate that has expired."""
+    """Return the server's TLS context; raise WebError, also for an expired certificate."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -241,7 +241,7 @@ def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
 
 
 def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty for one of TLS 1.3."""
+    """Return OpenSSL's name for a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; "" for one of TLS 1.3."""
     if "_WITH_" not in suite:
         return ""
     name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "-")
@@ -249,7 +249,7 @@ def _openssl_name(suite: str) -> str:
 
 
 def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
-    """Raise WebError if clients refuse the certificate for its dates: by a handshake with ourselves in memory."""
+    """Raise WebError if clients would refuse the certificate for its dates; try it by a handshake in memory."""
     import ssl
 
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -288,16 +288,16 @@ def _content(path: Path) -> Any:
     try:
         content = yaml.safe_load(_read(path))
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as problem:
-        # PyYAML passes on exceptions of its types, for the date 2026-99-99 for instance.
+        # PyYAML also lets the exceptions of its types through, such as ValueError for the date 2026-99-99.
         mark = getattr(problem, "problem_mark", None)
         raise WebError(f"{path}: not YAML{f', line {mark.line + 1}' if mark else ''}") from None
-    if content is None:  # a file is empty while it is written; it must not open the page to everyone
+    if content is None:  # a file that is being written is empty; it must not open the page to everyone
         raise WebError(f"{path}: it is empty; write {{}} for neither TLS nor passwords")
     return content
 
 
 def parse(path: Path) -> File:
-    """Read and check the file; raise WebError."""
+    """Read and check a web configuration file; raise WebError."""
     try:
         file = msgspec.convert(_content(path), File)
     except msgspec.ValidationError as problem:

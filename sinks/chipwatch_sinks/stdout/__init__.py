@@ -1,4 +1,4 @@
-"""Standard output as JSON lines, a table, or CloudWatch's embedded metric format (EMF)."""
+"""Writes points to standard output as JSON lines, a table, or CloudWatch's embedded metric format (EMF)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
 
 PATIENCE: Final = 1.0
-"""Seconds that a write waits for a reader who was quick enough so far; then the rest is tried with the next batch."""
+"""Most seconds that a write waits for its reader; then the next batch writes the rest first."""
 AGAIN: Final = 0.1
-"""Seconds until a slow reader is tried again."""
+"""Seconds until a write that waited too long for its reader is tried again."""
 
 
 class StdoutSink(Sink):
     """
-    Writes each batch to standard output, on the clock's thread: a reader who does not read holds it up for a second.
+    Writes each batch to standard output on the clock's thread, which a reader who does not read delays by a second.
 
-    `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
-    start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
-    or milliseconds.
-    `table`: a table for each tick; counters as rates, or as totals without one.
-    `emf`: one line for each time and set of dimensions; counters as increases.
+    `json`: a line with an ASCII object for each point: time, name, kind, unit, value, dims; a counter has increase
+    and start_time, a window has window_start and a gauge's summary. Unknown fields are left out; times are UTC.
+    `table`: a table for each tick; counters are shown as rates, or as totals if they have no rate.
+    `emf`: a line for each time and set of dimensions; counters are written as increases.
     """
 
     limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
@@ -64,10 +63,10 @@ class StdoutSink(Sink):
         """AWS region whose prices `chipwatch plan` shows (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
-        """Write to `stream`, by default to standard output as it is when `open` is called."""
+        """Write to `stream`; None stands for standard output at the time of `open`."""
         self._config = config
         is_auto, is_emf = config.format == "auto" and config.path is None, config.format == "emf"
-        is_table = config.format == "table" or (is_auto and os.isatty(1))  # it lists what has not happened
+        is_table = config.format == "table" or (is_auto and os.isatty(1))  # a table also lists what has not happened
         zeros = False if is_emf else is_table or None
         self.limits = replace(self.limits, standard_output=config.path is None, increases=is_emf, zeros=zeros)
         self._stream: Any = stream
@@ -76,12 +75,12 @@ class StdoutSink(Sink):
         self._is_terminal = False
         self._table: Table | None = None
         self._unwritten = b""
-        """The rest of the batch that a failed call has begun to write."""
+        """Bytes that a failed call could not write."""
         self._begun: list[Datapoint] = []
         self._rejected: list[Rejected] = []
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why CloudWatch rejects every point of this series (emf), or None."""
+        """Return why CloudWatch rejects each point of this series (format emf), or None."""
         if self._format != "emf":
             return None
         from chipwatch_sinks.stdout.emf import series_fault
@@ -92,7 +91,7 @@ class StdoutSink(Sink):
         return False
 
     def open(self) -> None:
-        """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""
+        """Open the stream; raise Refused if there is none, or if CloudWatch does not allow the namespace."""
         stream = sys.stdout if self._stream is None else self._stream
         if self._config.path is not None and self._stream is None:
             try:
@@ -124,7 +123,7 @@ class StdoutSink(Sink):
         self._write, self._has_room = _writer(self._file or stream), _room(self._file or stream)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Write the batch; raise SinkClosed if the reader has gone, Retryable for any other error."""
+        """Write the batch; raise SinkClosed if the reader is gone, Retryable for any other error."""
         if self._unwritten:
             self._send("")
         whole, rejected = [*batch], self._rejected
@@ -148,7 +147,7 @@ class StdoutSink(Sink):
         return f"{self._config.path or 'standard output'}, {self._format}"
 
     def close(self) -> None:
-        """Print what the last table lacked on a low terminal; close the file, but not standard output."""
+        """Print the rows that a low terminal had no room for; close the file, but not standard output."""
         table, self._table = self._table, None
         if table and (text := table.rest()):
             with suppress(SinkClosed, Retryable):
@@ -158,7 +157,7 @@ class StdoutSink(Sink):
             self._file = None
 
     def _send(self, text: str) -> None:
-        """Write what a failed call has left, then `text`; keep what cannot be written, and raise Retryable."""
+        """Write what a failed call left over, then `text`; keep what cannot be written, and raise Retryable."""
         end = time.monotonic() + (0.0 if self._unwritten else PATIENCE)
         self._unwritten += text.encode()
         try:
@@ -167,7 +166,7 @@ class StdoutSink(Sink):
                 if self._has_room:
                     if not self._has_room(max(0.0, end - time.monotonic())):
                         raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
-                    piece = piece[: select.PIPE_BUF]  # so much can be written to a socket without a wait
+                    piece = piece[: select.PIPE_BUF]  # a socket that is ready takes so much without a wait
                 if (written := self._write(piece)) is None:
                     raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
                 self._unwritten = self._unwritten[written:]
@@ -180,7 +179,7 @@ class StdoutSink(Sink):
             raise Retryable(f"{self._config.path or 'standard output'}: {os_text(error)}", after=after) from error
 
     def _abandon(self) -> NoReturn:
-        """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
+        """Redirect standard output to /dev/null, else Python prints an error at exit: its docs, Note on SIGPIPE."""
         if self._stream is None and self._config.path is None:
             with suppress(OSError, ValueError):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
@@ -190,13 +189,13 @@ class StdoutSink(Sink):
 
 
 def _opened(path: Path | str) -> io.FileIO:
-    """Return a file opened to append; no write to it waits, nor is the reader of a pipe waited for."""
+    """Open a file to append, so that neither a write nor the opening of a pipe waits for a reader."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
     return io.FileIO(path, "ab", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o666))
 
 
 def _opened_again(stream: Any) -> io.FileIO | None:
-    """Return a pipe or terminal, opened so that only our own writes never wait; None for another, or if not allowed."""
+    """Return a pipe or terminal, opened again so that our writes never wait, but other programs' may; else None."""
     with suppress(OSError, ValueError, AttributeError):
         number = stream.fileno()
         if stat.S_ISFIFO(os.fstat(number).st_mode) or os.isatty(number):
@@ -205,7 +204,7 @@ def _opened_again(stream: Any) -> io.FileIO | None:
 
 
 def _writer(stream: Any) -> Callable[[bytes], int | None]:
-    """Return `write` of the lowest layer of `stream`, the only one that returns the number of written bytes."""
+    """Return the method `write` of the lowest layer of `stream`, which alone returns how many bytes it wrote."""
     stream = getattr(stream, "buffer", stream)
     stream = getattr(stream, "raw", stream)
     if not isinstance(stream, io.TextIOBase):
@@ -220,7 +219,7 @@ def _writer(stream: Any) -> Callable[[bytes], int | None]:
 
 
 def _room(stream: Any) -> Callable[[float], bool] | None:
-    """Return what waits so many seconds until a pipe, terminal or socket takes more; None for what always does."""
+    """Return a function that waits up to so many seconds until `stream` takes more; None for a file: it always does."""
     try:
         number = stream.fileno()
         mode = os.fstat(number).st_mode
@@ -238,7 +237,7 @@ def _machine() -> str:
 
 
 def _are_finite(batch: Sequence[Datapoint]) -> bool:
-    """Return whether all numbers are finite, since their sum is: much quicker than a look at each."""
+    """Return True if all numbers are finite: then their sum is, which is much quicker than a look at each."""
     numbers = [point[1] + (point[7] or 0) for point in batch]
     numbers += [total.sum + total.minimum + total.maximum + sum(total.values) for point in batch if (total := point[6])]
     return isfinite(sum(numbers))

@@ -1,4 +1,4 @@
-"""The costs of standard output: nothing, or in the embedded metric format CloudWatch's charges."""
+"""The cost of standard output: none, but for the embedded metric format (EMF) what CloudWatch charges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chipwatch_sinks.stdout.emf import events
 
 
 class StdoutAdvisor(CloudwatchPrices):
-    """Counts the bytes of the lines that CloudWatch's agent would read."""
+    """Counts the bytes of the EMF lines that CloudWatch's agent would read."""
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
         if self._config.format != "emf":

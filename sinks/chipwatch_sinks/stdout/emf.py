@@ -1,4 +1,4 @@
-"""Datapoints in CloudWatch's embedded metric format (EMF): one log event for each line."""
+"""Writes points in CloudWatch's embedded metric format (EMF): each line is one log event."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from chipwatch_sinks.stdout.jsonl import SERIES
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 EMF_NUMBERS: Final = 100
-"""Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
+"""Most metrics in an event, and most values in an array: AWS, Embedded Metric Format Specification."""
 EMF_BYTES: Final = 250_000
-"""Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
+"""Most bytes of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
 
 
 def check_namespace(namespace: str) -> None:
-    """Raise Refused for a namespace that CloudWatch does not allow."""
+    """Raise Refused if CloudWatch does not allow this namespace."""
     if fault := cloudwatch_rules.namespace_fault(namespace):
         raise Refused(f"CloudWatch does not allow the namespace {namespace!r}: {fault}")
 
 
 def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-    """Return a line for each time and set of dimensions; add points that CloudWatch rejects to `rejected`."""
+    """Return a line for each time and set of dimensions; points that CloudWatch rejects go to `rejected`."""
     done: list[_Event] = []
     latest: dict[tuple[Dimensions, int], _Event] = {}
     for point in batch:
@@ -48,7 +48,7 @@ def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected
 
 
 class _Event:
-    """One log event: metrics of one time and one set of dimensions, each name once."""
+    """One log event: metrics of one time and one set of dimensions, none twice."""
 
     __slots__ = ("_after", "_before", "_metrics", "_size")
 
@@ -69,7 +69,7 @@ class _Event:
         return True
 
     def line(self) -> str:
-        """Return the event as a line."""
+        """Return the event as a line of JSON."""
         definitions = ",".join([definition for definition, _ in self._metrics.values()])
         numbers = "".join([f",{name}:{number}" for name, (_, number) in self._metrics.items()])
         return f"{self._before}{definitions}{self._after}{numbers}}}\n"
@@ -77,7 +77,7 @@ class _Event:
 
 @lru_cache(maxsize=SERIES)
 def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
-    """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
+    """Return a metric's name and its definition as JSON texts, and why CloudWatch rejects the series, or None."""
     reason = cloudwatch_rules.series_fault(metric.name, dims)
     if metric.name in dims or "_aws" in {metric.name, *dims}:
         reason = reason or "name taken"
@@ -91,7 +91,7 @@ def series_fault(metric: Metric, dims: Dimensions) -> str | None:
 
 
 def _emf_numbers(point: Datapoint) -> list[str]:
-    """Return a point's value, or its samples as arrays, as JSON: one text for each event."""
+    """Return the numbers of a point as JSON texts, one for each event: its value, or arrays of its samples."""
     total = point.summary
     if total is None:
         return [repr(point.increase if point.metric.kind is Kind.COUNTER else point.value)]

@@ -1,4 +1,4 @@
-"""Datapoints as lines of JSON."""
+"""Writes points as lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_SAMPLE: Final = (
     ', "summary": {"count": 1, "sum": ?, "minimum": ?, "maximum": ?, "values": [?], "counts": [1], "last": ?}'
 )
 SERIES: Final = 20_000
-"""Series whose constant part of a line is cached: about 0.5 kB each."""
+"""Most series of which the constant parts of a line are cached; one takes about 0.5 kB."""
 
 
 @lru_cache(maxsize=256)
@@ -28,11 +28,11 @@ def utc(at: int) -> str:
 
 
 _known: Final[dict[tuple[str, Dimensions], tuple[Metric, str, str]]] = {}
-"""Series -> its metric, and the parts of its line before and after the value."""
+"""Series -> its metric, and its line's parts before and after the value."""
 
 
 def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-    """Return a line for each point; add points with a time outside the calendar to `rejected`."""
+    """Return a line for each point; points whose time no calendar has go to `rejected`."""
     done, known = [], _known.get
     for point in batch:
         metric, value, dims, at, start_time, start, summary, increase = point
@@ -56,7 +56,7 @@ def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
 
 
 def _encode_summary(summary: Summary) -> str:
-    """Return the field of a summary; Python writes numbers, and lists of them, as JSON does."""
+    """Return a summary as a field of JSON; Python already writes numbers, and lists of them, as JSON does."""
     count, total, least, most, values, counts, last = summary
     if counts == (1,) and total is least is most is last is values[0]:
         return ONE_SAMPLE.replace("?", repr(total))
@@ -67,7 +67,7 @@ def _encode_summary(summary: Summary) -> str:
 
 
 def _learn(metric: Metric, dims: Dimensions) -> tuple[Metric, str, str]:
-    """Encode the constant parts of a series, and remember them."""
+    """Encode and remember the constant parts of a series' lines."""
     if len(_known) >= SERIES:
         _known.clear()
     about = json.dumps({"name": metric.name, "kind": metric.kind, "unit": metric.unit})

@@ -1,4 +1,4 @@
-"""Datapoints as a table: the host, accelerators, and the rest."""
+"""Shows points as a table: first the host, then accelerators, then the rest."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ WORDS: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
     unit: (factor, word, WORDS["prefixes"][kind]) for unit, (factor, word, kind) in WORDS["units"].items()
 }
-"""UCUM unit of a gauge or of a counter's rate -> factor, displayed unit and prefixes."""
+"""UCUM unit of a gauge or of a counter's rate -> factor, and the unit and prefixes to show."""
 
 
 RARE: Final = "{incident}"
-"""Unit of a counter whose total is shown, not its rate."""
+"""Unit of a counter that is shown as a total, not as a rate."""
 MIN_ELAPSED: Final = 1_000_000
-"""Shortest window (ns) for a rate."""
+"""Shortest window (ns) over which a rate is shown."""
 FIRST: Final = ("cpu", "memory", "swap", "disk", "network")
-"""Families of the host in the order of the screen."""
+"""The host's families of metrics, in the order in which they are shown."""
 LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperature", "power")
-"""Figures of accelerators in the order of the table; others follow."""
+"""Figures of accelerators in the order of the table's columns; others follow."""
 MAIN: Final = "utilization"
-"""The figure that is shown first, without its name."""
+"""Figure that comes first in a row, without its name."""
 KERNEL_LOG, READ_ONLY = "kernel.events", "disk.read_only"
 INCIDENT: Final = "incident.recorded"
-"""Its first point is a sentence, since its value says nothing."""
+"""Metric whose first point is shown as a sentence, since its value says nothing."""
 MEMORY: Final = ("memory.used", "memory.available")
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
 SHOWN: Final = 30 * 10**9
-"""Time (ns) for which a series is shown on a terminal."""
+"""Time (ns) for which a terminal shows a series after its last point."""
 OWN: Final = "agent."
-"""Beginning of the names of the agent's own metrics."""
+"""Beginning of the names of metrics about the agent itself."""
 
 
 class Figure(NamedTuple):
-    """Text of a point."""
+    """A point's value as texts, with minimum and maximum if it has a window."""
 
     text: str
     unit: str
@@ -59,7 +59,7 @@ class Figure(NamedTuple):
 
     @property
     def cell(self) -> str:
-        """The value, with minimum and maximum if there is a window."""
+        """The text for one cell: the value, with minimum and maximum if there is a window."""
         return f"{self.text} ({self.low}..{self.high})" if self.low else self.text
 
 
@@ -67,25 +67,25 @@ class Table:
     """
     Prints a table for each tick, as wide as `stream`: the host, a row for each accelerator, and the rest.
 
-    It never moves the cursor, since others may have printed since. On a terminal a batch is one screen, as high as the
-    terminal, whose rows keep their place; `rest` returns what was left out of the last one.
+    It never moves the cursor, since other programs may print too. On a terminal, each batch is a screen as high as the
+    terminal, and rows keep their places; `rest` returns the rows that the last screen had no room for.
     """
 
     def __init__(self, stream: Any, *, is_terminal: bool, own: bool, machine: str = "") -> None:
-        """With `own`, show the agent's own metrics, too; otherwise only where there is nothing else."""
+        """With `own`, also show metrics about the agent itself; otherwise only if there is nothing else."""
         self._stream, self._is_terminal, self._own, self._machine = stream, is_terminal, own, machine
         self._cut: list[str] = []
         self._last: dict[tuple[str, Dimensions], Datapoint] = {}
-        """The newest point of each series that is shown: some are not read at each tick."""
+        """Newest point of each series on the screen; some series are not read at each tick."""
         self._at = 0
-        """Time of the newest point of the last screen (ns since the epoch)."""
+        """Time of the newest point on the last screen (ns since the epoch)."""
         self._moved: set[tuple[str, Dimensions]] = set()
-        """Events that have happened: these keep their place."""
+        """Counters of events that have risen; they keep their rows."""
         self._incidents: set[Dimensions] = set()
-        """Incidents that were shown."""
+        """Incidents that were already shown as a sentence."""
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-        """Return the text that shows `batch`."""
+        """Return the table for `batch`."""
         del rejected  # a table can show every point
         try:
             size = os.get_terminal_size(self._stream.fileno())
@@ -103,7 +103,7 @@ class Table:
         batch = [point for point in batch if point.metric.name != INCIDENT]
         if not batch:
             return "".join(f"{line}\n" for line in news)
-        if self._is_terminal:  # with the newest point of each series
+        if self._is_terminal:  # a screen shows the newest point of each series
             self._last.update({(point.metric.name, point.dims): point for point in batch})
             oldest = batch[-1].at - SHOWN
             self._last = {series: point for series, point in self._last.items() if point.at >= oldest}
@@ -114,11 +114,11 @@ class Table:
         return "\n".join([*news, *tables, ""])
 
     def rest(self) -> str:
-        """Return the lines that the last table lacked, since the terminal was too low."""
+        """Return the lines for which the last screen had no room."""
         return "".join(f"{line}\n" for line in self._cut)
 
     def _screen(self, points: list[Datapoint], news: Sequence[str], width: int, height: int) -> str:
-        """Return a screen of the newest points: what matters most is above, and what does not fit is kept."""
+        """Return a screen of the newest points, the most important ones first; keep what does not fit for `rest`."""
         at, before = max(point.at for point in points), self._at
         self._at = at
         shown: list[Datapoint] = []
@@ -149,12 +149,12 @@ class Table:
 
 
 def _sentence(incident: Dimensions, width: int) -> str:
-    """Return the sentence about an incident, whose file names the cause."""
+    """Return the sentence about an incident; the file that it names tells the cause."""
     return cut_middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch record list`", width)
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:
-    """Return how much memory and how many accelerators these points are of."""
+    """Return the facts for the heading: the host's memory, and how many accelerators the points are of."""
     memory = [point.value for point in points if point.metric.name in MEMORY]
     kinds = Counter(key[0][0] for key in {_device(point)[:1] for point in points} if key)
     divisor, unit = _scale(sum(memory), "By")
@@ -163,31 +163,31 @@ def _facts(points: Sequence[Datapoint]) -> list[str]:
 
 
 def _is_event(point: Datapoint) -> bool:
-    """Return whether this is an event of the host, such as an error: neither bytes nor seconds."""
+    """Return True if a counter counts events of the host, such as errors, and not bytes or seconds."""
     metric = point.metric
     counts = metric.kind is Kind.COUNTER and metric.unit.startswith("{")
     return (counts and not _device(point)) or metric.name == READ_ONLY
 
 
 def _begins_now(point: Datapoint) -> bool:
-    """Return whether this is the first reading of a sum, whose 0 bytes say nothing yet."""
+    """Return True for the first reading of a total that is counted from the agent's start, and so is 0."""
     return point.metric.unit == "By" and point.value == 0 and (point.start_time or 0) >= point.at
 
 
 def _device(point: Datapoint) -> Pairs:
-    """Return the dimensions that name an accelerator."""
+    """Return the dimensions of a point that name an accelerator."""
     return tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
 
 
 def _common(points: Sequence[Datapoint]) -> set[tuple[str, str]]:
-    """Return the dimensions that all points share, beside their own."""
+    """Return the dimensions that all points share, without the metrics' own."""
     own = {key for point in points for key in point.metric.dims}
     common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
     return common.intersection(*(point.dims.items_sorted for point in points))
 
 
 def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
-    """Return the rows of the families in FIRST, a table for each kind of accelerator, and the rows of the others."""
+    """Return the host's rows (FIRST), a table for each kind of accelerator, and rows of everything else."""
     hosts = [point for point in points if not _device(point)]
     rows: dict[tuple[int, str], list[tuple[str, str]]] = {}
     for point, figure in zip(hosts, _figures(hosts), strict=True):
@@ -206,7 +206,7 @@ def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> 
 
 
 def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: int) -> list[str]:
-    """Return rows such as `disk /  28.5 %  used 29 GiB`; labels and names may be cut, values never."""
+    """Return rows such as `disk /  28.5 %  used 29 GiB`; a label or name may be shortened, a value never."""
     label = min(max([9, *(cell_len(name) for _, name in rows)]), max(12, width // 3))
     lines: list[str] = []
     for (_, family), cells in rows.items():
@@ -223,7 +223,7 @@ def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: 
 
 
 def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
-    """Return a line that names the counters of events that have not risen: `kernel log: nothing; errors: none`."""
+    """Return a line about events that have not happened, such as `kernel log: nothing; errors: none`."""
     names = dict.fromkeys(_shown(point.metric.name) for point in points)
     logs = ["kernel log: nothing"] if names.pop(KERNEL_LOG, names) is None else []
     text = "; ".join([*logs, *([f"none so far: {', '.join(names)}"] if names else [])])
@@ -231,7 +231,7 @@ def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
 
 
 def _lines(points: list[Datapoint], width: int) -> list[str]:
-    """Return the lines of a table, `width` cells wide; names and dimensions may be cut, numbers never."""
+    """Return the lines of a table, `width` cells wide; names and dimensions may be shortened, numbers never."""
     common = _common(points)
     at = utc(max(point.at for point in points))
     lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
@@ -239,7 +239,7 @@ def _lines(points: list[Datapoint], width: int) -> list[str]:
 
 
 def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
-    """Return a table for each kind of accelerator, its most important figures first."""
+    """Return a table for each kind of accelerator, with the most important figures first."""
     rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
     for point, figure in zip(points, _figures(points), strict=True):
         key = _device(point)
@@ -250,7 +250,7 @@ def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -
 
 
 def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
-    """Return a table with a row for each device; columns that do not fit follow in another table below it."""
+    """Return a table with a row for each device; columns that do not fit follow in a second table."""
     rows = dict(sorted(rows.items(), key=lambda row: [(len(value), value) for _, value in row[0]]))
     labels = [cut_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
     first = TableColumn([kind, "", *labels])
@@ -271,7 +271,7 @@ def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], 
 
 
 def _figures(points: list[Datapoint]) -> list[Figure]:
-    """Return how each point is shown: a gauge's value, a counter's rate or total, in one unit for each metric."""
+    """Return each point's figure: a gauge's value, a counter's rate or total, in one unit for each metric."""
     read, largest = [], dict[tuple[str, str], float]()
     for metric, value, _, at, _, start, total, increase in points:
         figure, unit, note = value, metric.unit, ""
@@ -296,7 +296,7 @@ def _digits(number: float) -> str:
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return the divisor and the unit to display: 2**30 and GiB; `{thread}` becomes "", `{kill}/s` becomes /s."""
+    """Return the divisor and the unit to show, such as 2**30 and GiB; `{thread}` is shown as "", `{kill}/s` as /s."""
     factor, word, prefixes = READABLE.get(unit) or (1, re.sub(r"^(\{.*\}|1)(?=$|/)", "", _shown(unit)), ("",))
     divisor, step = 1 / factor, 1024 if "Ki" in prefixes else 1000
     prefix = ""
@@ -309,7 +309,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 @lru_cache(maxsize=SERIES)
 def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> str:
-    """Return pairs as `key=value`; values, longest first, then the whole text are shortened to fit into `width`."""
+    """Return pairs as `key=value`; to fit `width`, first the longest values are shortened, then the whole text."""
     text, most = " ".join(f"{_shown(key)}={_shown(value)}" for key, value in pairs), width
     while len(text) > width and most > 6:
         text = " ".join(f"{_shown(key)}={cut_middle(_shown(value), most)}" for key, value in pairs)

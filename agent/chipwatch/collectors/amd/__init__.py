@@ -1,4 +1,4 @@
-"""AMD GPUs, from sysfs and AMD's own tools; docs/amd.md."""
+"""Collects metrics of AMD GPUs, from sysfs and from AMD's tools; docs/amd.md."""
 
 from __future__ import annotations
 
@@ -25,18 +25,16 @@ if TYPE_CHECKING:
     from chipwatch.collectors.amd.tools import Gaps
 
 PARTITION: Final = "amdgpu_xcp"
-"""Begins the names of the devices that the kernel makes for partitions: amdgpu_xcp_drv.c."""
+"""Prefix of the names of devices that the kernel creates for partitions: amdgpu_xcp_drv.c."""
 
 
 class AmdCollector(CardCollector[AmdCard]):
     """
-    Reads every card that amdgpu drives from files that are kept open; does not wake a card that sleeps.
+    Reads every card of the driver amdgpu from files that stay open; does not wake a card that sleeps.
 
-    Values that sysfs lacks are read, without waiting, by amd-smi, then rocm-smi.
-    `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
-
-    Where the kernel has a driver and no card, the first of these that finds a card is used; `gpu` is then the tool's
-    own number.
+    Values that sysfs lacks come from amd-smi, then rocm-smi, which run beside it. The dimension `gpu` is the kernel's
+    number of the card (/sys/class/drm/cardN), so cards of different vendors never have the same one.
+    If the kernel has the driver but no card, the first tool that finds a card is used; `gpu` is then the tool's number.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class AmdCollector(CardCollector[AmdCard]):
         return self._from_tool(at) if self._tool else super().collect(at)
 
     def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
-        """Return the processes that compute on the cards, by KFD."""
+        """Return the processes that compute on the cards, as AMD's compute driver (KFD) lists them."""
         sys = self._config.sys
         if not (sys / "class/kfd/kfd/proc").is_dir():
             return [Unlisted("the kernel has no KFD")]
@@ -109,14 +107,14 @@ class AmdCollector(CardCollector[AmdCard]):
         return listed
 
     def facts(self) -> Iterator[Device | DeviceProcess | Unlisted]:
-        """Yield also the partitions that the kernel has made devices of."""
+        """Yield also the partitions for which the kernel has created devices."""
         yield from super().facts()
         if any(card.chip.is_divided for card in self._cards.values()):
             self._find_nodes()
         yield from (Device(dims, ids=(node.name,)) for node, dims in self._parts() if node.name.startswith(PARTITION))
 
     def _find_nodes(self) -> None:
-        """Find KFD's devices once, and again when a card has another mode."""
+        """Find KFD's devices; find them again when the mode of a card has changed."""
         modes = [card.chip.modes for card in self._cards.values()]
         if not self._nodes or modes != self._modes:
             from chipwatch.collectors.amd.share import find_nodes
@@ -124,7 +122,7 @@ class AmdCollector(CardCollector[AmdCard]):
             self._nodes, self._modes = find_nodes(self._config.sys), modes
 
     def _parts(self) -> Iterator[tuple[KfdNode, Dimensions]]:
-        """Yield KFD's devices, and the dimensions of their points: of a card, or of a partition of one with several."""
+        """Yield each device of KFD with the dimensions of its card, or of its partition if the card has several."""
         cards = {card.slot: card for card in self._cards.values()}
         number = Counter(node.slot for node in self._nodes.values())
         for node in self._nodes.values():
@@ -157,7 +155,7 @@ class AmdCollector(CardCollector[AmdCard]):
         return self._gaps.fill(missing, now, problems)
 
     def _find_tool(self) -> None:
-        """Use the first tool that finds a card; raise Unavailable."""
+        """Use the first tool that finds a card; raise Unavailable if none does."""
         config = self._config
         signs = config.sys / "module/amdgpu", config.root / "dev/kfd", config.root / "dev/dxg"
         where = f"no card of AMD's in {config.sys / 'class/drm'}"
@@ -179,7 +177,7 @@ class AmdCollector(CardCollector[AmdCard]):
         raise Unavailable(f"{where}; {'; '.join(errors) or 'neither amd-smi nor rocm-smi is installed'}")
 
     def _from_tool(self, at: int) -> Iterable[Datapoint]:
-        """Yield each answer of the tool once."""
+        """Yield the points of the tool's answer, if there is a new one."""
         assert self._tool is not None
         answer, self._answer = self._answer, None
         try:

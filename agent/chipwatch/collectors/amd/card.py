@@ -1,4 +1,4 @@
-"""An AMD GPU in sysfs."""
+"""Reads one AMD GPU from its files in sysfs."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ HOTSPOT: Final = gauge(
 )
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
-"""Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
+"""Errors that amdgpu returns for a reading that it lacks, or lacks now: asleep (EBUSY) or in a reset (EPERM)."""
 ENERGY_STEP: Final = 15.259e-6
-"""Joules: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
+"""Joules per step of the counter: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
 CURRENT: Final = re.compile(rb"^\w+:\s*(\d{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
-"""`1: 700Mhz *`: of a table of clocks, the line that is marked."""
+"""Matches the marked line of a table of clocks: `1: 700Mhz *`."""
 NORTH_BRIDGE: Final = "vddnb"
-"""The label of in1: only APUs have it, but not MI300A, which has separate VRAM: hwmon_attributes_visible of Linux."""
+"""Label of in1 on APUs, except MI300A, which has separate VRAM: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (b"\2", b"\3")
-"""Format revisions of gpu_metrics on APUs: kgd_pp_interface.h."""
+"""Format revisions of the table gpu_metrics on APUs: kgd_pp_interface.h."""
 ROWS: Final = (
     FileRow(gpu_metrics.UTILIZATION, "device/gpu_busy_percent"),
     FileRow(gpu_metrics.MEMORY_USED, "device/mem_info_vram_used"),
     FileRow(gpu_metrics.MEMORY_TOTAL, "device/mem_info_vram_total"),
     FileRow(gpu_metrics.MEMORY_ACTIVITY, "device/mem_busy_percent"),
     FileRow(gpu_metrics.POWER, "{hwmon}/power1_average", 1e-6),
-    FileRow(gpu_metrics.POWER, "{hwmon}/power1_input", 1e-6),  # MI300 has this one only
+    FileRow(gpu_metrics.POWER, "{hwmon}/power1_input", 1e-6),  # MI300 has only this one
     FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e-6),
     FileRow(gpu_metrics.FAN, "{hwmon}/pwm1", 100 / 255),
     FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{edge}", 1e-3),
@@ -74,7 +74,7 @@ ROWS: Final = (
     FileRow(gpu_metrics.CLOCK_MEMORY, "device/pp_dpm_mclk", pattern=CURRENT),
 )
 """
-Below /sys/class/drm/cardN; of several rows of a metric, the first one counts whose file exists.
+Files below /sys/class/drm/cardN. If a metric has several rows, the first one whose file exists counts.
 
 https://docs.kernel.org/gpu/amdgpu/thermal.html and https://docs.kernel.org/gpu/amdgpu/driver-misc.html
 """
@@ -86,40 +86,40 @@ KINDS: Final = {
     word: re.compile(rb"^%b:\s*(\d{1,18})\s*$" % key, re.MULTILINE)
     for word, key in (("uncorrected", b"ue"), ("corrected", b"ce"), ("deferred", b"de"))
 }
-"""Of a RAS count: `ue: 0` and so on."""
+"""Kind of error -> its line in a file of RAS counts, such as `ue: 0`."""
 RARE_ROWS: Final = (
     FileRow(gpu_metrics.ECC_UNCORRECTED, "device/ras/umc_err_count", pattern=KINDS["uncorrected"]),
     FileRow(gpu_metrics.ECC_CORRECTED, "device/ras/umc_err_count", pattern=KINDS["corrected"]),
 )
-"""Read on the slow path: the RAS counts of the memory."""
+"""Files with the RAS counts of memory, which are read less often."""
 METRICS: Final = tuple(dict.fromkeys((*gpu_metrics.FAMILY, *(row.metric for row in ROWS), *CHIP_METRICS)))
 VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
-"""Read at every level: shares are computed from them."""
+"""Metrics that are read at every level, to compute shares from them."""
 WANTED: Final = COUNTERS | {row.metric for row in ROWS if row.metric in gpu_metrics.FAMILY}
-"""Metrics that a card should have, and that a tool is asked for otherwise."""
+"""Metrics that a tool is asked for if a card lacks them."""
 TABLE: Final = "device/gpu_metrics"
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
-"""A hwmon without these files has no fan."""
+"""Files of hwmon that only a card with a fan has."""
 
 
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each AMD card, in order; wakes no card."""
+    """Yield the kernel's number and the folder of each AMD card, in order; wake no card."""
     for index, folder in cards(sys, AMD):
         if "DRIVER=radeon" not in text(folder / "device/uevent"):
             yield index, folder
 
 
 class AmdCard(CardFiles):
-    """One card."""
+    """One AMD card: its open files, and the metrics that it lacks."""
 
     expected = EXPECTED
 
     def __init__(self, index: str, folder: Path, level: Level) -> None:
-        """Open the files of `level`; raise LookupError if there is none."""
+        """Open the files for metrics of `level`; raise LookupError if there are none."""
         super().__init__(index, folder)
         self.gaps: frozenset[Metric] = frozenset()
-        """Wanted metrics that the last two readings lacked."""
+        """Wanted metrics that both of the last two readings lacked."""
         self._missing: frozenset[Metric] = frozenset()
         self._own: set[Metric] = set()
         self._wanted = frozenset(metric for metric in WANTED if metric.level <= level or metric in LIMITS)
@@ -129,7 +129,7 @@ class AmdCard(CardFiles):
         form = self.text(TABLE) if self._has_table and self.begin() else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         if self.is_apu:
-            self._wanted -= VRAM  # a tool would return only the part that is VRAM
+            self._wanted -= VRAM  # a tool would return only a part of an APU's memory
         rows = (*APU_ROWS, *ROWS) if self.is_apu else ROWS
         self._rows = self.keep_rows(row for row in rows if row.metric.level <= level or row.metric in LIMITS)
         if not self._rows:
@@ -142,11 +142,11 @@ class AmdCard(CardFiles):
         self._values: Values = {}
         self._slow, self._now = False, 0
         self._errors: list[tuple[Dimensions, float]] = []
-        """Of the blocks of the chip, in the last reading."""
+        """Errors of the chip's blocks in the last reading."""
         self._counters = Counters()
 
     def _block_rows(self) -> Iterator[FileRow]:
-        """Yield the rows of the errors of each block of the chip."""
+        """Yield a row for each kind of error of each block of the chip."""
         for path in sorted(self.device.glob("ras/*_err_count")):
             for kind, pattern in KINDS.items():
                 dims = Dimensions(block=path.name.removesuffix("_err_count"), kind=kind)
@@ -168,11 +168,11 @@ class AmdCard(CardFiles):
             readings |= self._rare()
         self._compare(readings if answered else None, slow=slow)
         if self.chip.partitions(self._values) > 1 and "busy" in self._values:
-            readings.pop(gpu_metrics.UTILIZATION, None)  # its parts have it
+            readings.pop(gpu_metrics.UTILIZATION, None)  # each partition has its own
         return readings
 
     def _rare(self) -> Readings:
-        """Return the readings of the slow path."""
+        """Return the readings that are made less often."""
         self.chip.read_modes()
         readings: Readings = {}
         for row, value in self.read(self._rare_rows):
@@ -185,9 +185,9 @@ class AmdCard(CardFiles):
         return readings
 
     def _decode(self, *, slow: bool) -> None:
-        """Read the table of metrics where it is wanted: on the slow path, or in each tick for the partitions."""
+        """Read the table gpu_metrics: in each tick for partitions, otherwise only on slow ticks."""
         if self._has_table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
-            with suppress(struct.error):  # it ends early
+            with suppress(struct.error):  # the table ends early
                 self._values = self.chip.decode(self.text(TABLE) or b"")
 
     def further(self, at: int) -> Iterator[Datapoint]:
@@ -198,17 +198,17 @@ class AmdCard(CardFiles):
             yield self._counters.point(RAS_ERRORS, at, count, self.dims | dims)
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Fill gaps with the readings of a tool; keep the total memory once it is known."""
+        """Fill gaps with the readings of a tool; remember the total memory."""
         readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
         if not (readings.get(gpu_metrics.POWER) or readings.get(gpu_metrics.POWER_LIMIT)):
-            readings.pop(gpu_metrics.POWER, None)  # 0 of the second die of a package, which has no limit
+            readings.pop(gpu_metrics.POWER, None)  # the second die of a package reports 0, and no limit
         return readings
 
     def _compare(self, readings: Readings | None, *, slow: bool) -> None:
-        """Find the missing metrics; none if no file could be read: the card is in a reset, or falls asleep."""
+        """Find missing metrics. If no file could be read, none counts: the card is in a reset or falls asleep."""
         if readings is None:
             self.gaps = self._missing = frozenset()
             return
@@ -219,7 +219,7 @@ class AmdCard(CardFiles):
                 self.points.restart(metric)
         else:
             missing -= COUNTERS - self._missing
-        # A counter comes from one source only: another one may have begun at another moment.
+        # A counter must always come from the same source: another one may have started at another time.
         missing -= self._own
         if missing & VRAM:
             missing |= {gpu_metrics.MEMORY_UTILIZATION}

@@ -1,4 +1,4 @@
-"""Limits, links, errors and partitions of an AMD chip, from the kernel; docs/decisions/0072-partitions-of-amd.md."""
+"""Reads throttling, links, errors and partitions of an AMD chip; docs/decisions/0072-partitions-of-amd.md."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import text
 
 MODES: Final = {"DPX": 2, "TPX": 3, "QPX": 4}
-"""Partitions by mode; CPX has one for each chiplet."""
+"""Mode -> number of partitions; the mode CPX has one for each chiplet."""
 REASONS: Final = {
     "prochot": "prochot", "ppt": "power", "socket": "thermal", "regulator": "thermal_regulator",
     "hbm": "thermal_memory",
 }  # fmt: skip
 """
-Reasons by field of the table. AMD names these violations: prochot_thrm, ppt_pwr (PVIOL), socket_thrm (TVIOL), vr_thrm
-and hbm_thrm of amdsmi_violation_status_t, in amdsmi 7.0.2.
+Field of the table -> reason of throttling.
+
+In amdsmi_violation_status_t of amdsmi 7.0.2 they are prochot_thrm, ppt_pwr (PVIOL), socket_thrm (TVIOL), vr_thrm and
+hbm_thrm.
 """
 HELD: Final = {"below_power": "power", "below_heat": "thermal", "idle": "low_utilization", "below": "total"}
-"""Of chiplets: gfx_clk_below_host_limit_{pwr,thm,total} and low_utilization of the same struct."""
+"""The same for chiplets: gfx_clk_below_host_limit_{pwr,thm,total} and low_utilization of that struct."""
 ERRORS: Final = {
     "recoveries": "pcie_recovery", "rollovers": "pcie_replay_rollover", "naks_sent": "pcie_nak_sent",
     "naks_received": "pcie_nak_received",
 }  # fmt: skip
 KILOBYTE: Final = 1024
-"""The tables count "KB", and AMD's tools print MiB as "MB"."""
+"""Bytes of the "KB" that the tables count: AMD's tools also call MiB "MB"."""
 Series = tuple[Metric, Dimensions]
 
 HEADER: Final = struct.Struct("<HBB")
 """
-Of the binary table gpu_metrics of amdgpu, which tells how often a chip was held below its clocks, and by what.
+Header of amdgpu's binary table gpu_metrics: size, format, revision.
 
-Layouts: gpu_metrics_v1_* of kgd_pp_interface.h (Linux; https://github.com/ROCm/amdgpu for 1.6 to 1.9). A table of a
-virtual MI300X with driver 6.16.13 has 1150 bytes in format 1.9, one of driver 6.10.5 has 1664 in 1.6, as counted here.
+The layouts below are gpu_metrics_v1_* of kgd_pp_interface.h (Linux; https://github.com/ROCm/amdgpu for 1.6 to 1.9).
+A virtual MI300X has 1150 bytes in format 1.9 with driver 6.16.13, and 1664 in 1.6 with driver 6.10.5, as they say.
 """
 ONES: Final = {"H": 0xFFFF, "I": 0xFFFFFFFF, "Q": 0xFFFFFFFFFFFFFFFF}
-"""All bits set: not available."""
+"""Type -> the value with all bits set, which means: not available."""
 LIMITS: Final = "counter:I prochot:I ppt:I socket:I regulator:I hbm:I I"
 PCIE: Final = "4H 2I 2Q recoveries:Q replays:Q rollovers:Q"
 XGMI: Final = "naks_sent:I naks_received:I read:8Q write:8Q"
@@ -61,26 +63,26 @@ LAYOUTS: Final[Mapping[int, tuple[str, str]]] = {
         "busy:8I 40H 4H 8Q below_power:8Q below_heat:8Q idle:8Q below:8Q",
     ),
 }
-"""By content revision of format 1: fields of the chip, and of each of its eight partitions; unnamed ones are unused."""
+"""Revision of format 1 -> fields of the chip, and of each of eight partitions. Fields without a name are skipped."""
 MOST_PARTITIONS: Final = 8
 CHIPLETS: Final = 8
-"""Of each partition, at most; also links of XGMI."""
+"""Most chiplets of a partition, and most links of XGMI."""
 FIXED: Final = 4
-"""The revision from which on a table is as long as its layout: Linux once had another one of the same revision 1.6."""
+"""First revision whose tables must be as long as their layout: Linux once had another layout as revision 1.6."""
 ATTRIBUTES: Final = {
     7: "energy", 9: "counter", 10: "prochot", 11: "ppt", 12: "socket", 13: "regulator", 14: "hbm", 24: "recoveries",
     25: "replays", 26: "rollovers", 27: "naks_sent", 28: "naks_received", 29: "read", 30: "write", 31: "up",
     38: "partitions", 40: "busy", 44: "below_power", 45: "below_heat", 46: "idle", 47: "below",
 }  # fmt: skip
-"""amdgpu_metrics_attr_id of format 1.9; the numbers above 48 have changed between drivers, so they are not read."""
+"""amdgpu_metrics_attr_id of format 1.9 -> field. Numbers above 48 differ between drivers, so they are not read."""
 TYPES: Final = "BbHhIiQq"
-"""amdgpu_metrics_attr_type."""
+"""Codes of the module struct, in the order of amdgpu_metrics_attr_type."""
 Values = Mapping[str, list[int | None]]
-"""Values by field; of partitions by chiplet, as many for each of them, in their order. None: not available."""
+"""Field -> its values; None is not available. Chiplets are in the order of partitions, equally many in each."""
 
 
 def decode(data: bytes) -> Values:
-    """Return the fields of a table, {} if its format is unknown; raise struct.error if it ends early."""
+    """Parse a table; return {} if its format is unknown. Raise struct.error if it ends early."""
     size, form, revision = HEADER.unpack_from(data)
     if (form, revision) == (1, 9):
         return _attributes(data)
@@ -100,10 +102,10 @@ def decode(data: bytes) -> Values:
 
 @cache
 def _layout(fields: tuple[str, str], parts: int) -> tuple[struct.Struct, list[tuple[str, str, int, int]]]:
-    """Return the native layout, and name, type, place and number of values of each named field."""
+    """Return the layout in native alignment, and (name, type, index, count) of each named field."""
     places, start, codes = [], 3, "HBB"
     for name, count, code in re.findall(r"(?:(\w+):)?(\d*)(\w)", " ".join([fields[0], *[f"0Q {fields[1]}"] * parts])):
-        number = int(count or 1)  # 0Q: a partition begins as C aligns it
+        number = int(count or 1)  # 0Q aligns the start of a partition as C does
         if name:
             places.append((name, code, start, number))
         start, codes = start + number, codes + f"{number}{code}"
@@ -130,33 +132,33 @@ def _known(code: str, values: tuple[int, ...]) -> list[int | None]:
 
 
 class Chip:
-    """The state of one card over its readings."""
+    """The chip of one card: its modes, and its counters from reading to reading."""
 
     def __init__(self, device: Path) -> None:
         self._device, self.decode = device, decode
         self.read_modes()
         self._counters = Counters()
         self._last: tuple[int, int, Mapping[Series, float]] = 0, 0, {}
-        """Monotonic ns, the count of all cycles, and of the cycles of each reason, of the last reading."""
+        """The last reading: its time (monotonic ns), the count of all cycles, the cycles of each reason."""
         self._seconds: dict[Series, float] = {}
 
     def read_modes(self) -> None:
-        """Read the modes of compute and memory: https://docs.kernel.org/gpu/amdgpu/driver-misc.html ."""
+        """Read the partition modes of compute and memory: https://docs.kernel.org/gpu/amdgpu/driver-misc.html ."""
         compute, memory = (text(self._device / f"current_{part}_partition") for part in ("compute", "memory"))
         self.modes = compute, memory
 
     @property
     def is_divided(self) -> bool:
-        """True in a mode of several partitions."""
+        """True if the mode has several partitions."""
         return self.modes[0] not in ("", "SPX")
 
     def partitions(self, values: Values) -> int:
-        """Return the number of partitions: 1 without a known mode."""
+        """Return the number of partitions; 1 if the mode is unknown."""
         given, compute = values.get("partitions", [None])[0], self.modes[0]
         return given or (len(values.get("busy", ())) if compute == "CPX" else MODES.get(compute, 1)) or 1
 
     def busy(self, at: int, dims: Dimensions, values: Values) -> Iterator[Datapoint]:
-        """Yield the utilization of each partition: the mean of its chiplets; nothing for a card in one part."""
+        """Yield the utilization of each partition, the mean of its chiplets; nothing if there is only one."""
         if (number := self.partitions(values)) > 1:
             for part, busy in enumerate(_split(values.get("busy", ()), number)):
                 if busy:
@@ -164,7 +166,7 @@ class Chip:
                     yield m.PART_UTILIZATION.point(at, share, dims | {"mig": str(part)})
 
     def points(self, at: int, now: int, dims: Dimensions, values: Values) -> Iterator[Datapoint]:
-        """Yield what changes slowly, from a table that was read at `now` (monotonic ns)."""
+        """Yield partitions, throttling, errors and links from a table that was read at `now` (monotonic ns)."""
         number = self.partitions(values)
         if self.modes[0]:
             compute, memory = self.modes
@@ -176,7 +178,7 @@ class Chip:
         if (count := values.get("replays", [None])[0]) is not None:
             yield self._counters.point(gpu_metrics.PCIE_REPLAYS, at, count, dims)
         up = sum(state == 1 for state in values.get("up", ()))
-        if up:  # slots without a link are down too, so only these are counted
+        if up:  # a slot without a link also counts as down, so only links that are up are counted
             yield gpu_metrics.LINKS.point(at, up, dims | {"kind": "xgmi", "state": "up"})
         for name, metric in (("read", m.XGMI_RECEIVED), ("write", m.XGMI_SENT)):
             moved = {link: KILOBYTE * size for link, size in enumerate(values.get(name, ())) if size is not None}
@@ -184,7 +186,7 @@ class Chip:
                 yield self._counters.total(metric, at, moved, dims)
 
     def _throttled(self, at: int, now: int, dims: Dimensions, values: Values, number: int) -> Iterator[Datapoint]:
-        """Yield the seconds of each reason: the share of the cycles that it had, of the time between two readings."""
+        """Yield the seconds of each reason of throttling: its share of the cycles, times the time between readings."""
         cycles = values.get("counter", [None])[0]
         if cycles is None:
             return
@@ -212,6 +214,6 @@ class Chip:
 
 
 def _split(values: Sequence[int | None], number: int) -> list[list[int]]:
-    """Return the known values of each partition; chiplets are numbered by partition."""
+    """Divide values of chiplets among `number` partitions; leave out unknown ones."""
     size = len(values) // number
     return [[v for v in values[n * size : (n + 1) * size] if v is not None] for n in range(number)] if size else []

@@ -1,4 +1,4 @@
-"""The use of AMD GPUs by the watched process tree, from fdinfo and the compute driver (KFD)."""
+"""Measures the use of AMD GPUs by processes, from fdinfo and the compute driver (KFD)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from chipwatch.host.procfs import number, text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
-"""The newer name first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
+"""Names of a field, the newer one first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 MAX_PROCESSES: Final = 4096
-"""Processes of KFD that are read."""
+"""Most processes of KFD that are read."""
 Place = TypeVar("Place", str, "KfdNode")
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
 def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
-    """Parse an fdinfo; raise KeyError, ValueError if it is not one of amdgpu."""
+    """Parse an fdinfo; raise KeyError or ValueError if it does not belong to amdgpu."""
     if fields["drm-driver"] != "amdgpu":
         raise KeyError("drm-driver")
     vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
@@ -31,7 +31,7 @@ def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
 
 
 class AmdShare(TreeClients):
-    """The tree's share of each card."""
+    """The share of the watched process tree in each card."""
 
     def __init__(self, config: Where, pid: int) -> None:
         super().__init__(config, pid, parse_client)
@@ -48,9 +48,9 @@ class AmdShare(TreeClients):
 
 def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None = None) -> dict[Place, dict[int, int]]:
     """
-    Return the bytes that KFD counts for each process, by place and the host's pid; None: of all processes.
+    Return place -> the host's PID -> bytes that KFD counts for the process; `pids`: None for all processes.
 
-    `places`: of KFD's devices by number: a PCI address, or that and the partition.
+    `places`: number of a KFD device -> its place: a PCI address, or a KfdNode to keep partitions apart.
     """
     sizes: dict[Place, dict[int, int]] = {}
     processes = sys / "class/kfd/kfd/proc"
@@ -66,9 +66,9 @@ def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None
 
 def occupied(sys: Path, places: Mapping[str, Place], place: Place, pids: Iterable[int]) -> dict[int, int]:
     """
-    Return the compute units at a place that each process uses now, by KFD; {} on older kernels and some cards.
+    Return PID -> compute units at `place` that the process uses now; {} on older kernels and some cards.
 
-    The kernel reads the registers of the card for each answer.
+    For each answer the kernel reads registers of the card.
     https://git.kernel.org/torvalds/c/f2fa07b39fafb2a5f49c71a504862c5efa57d03e
     """
     units: dict[int, int] = {}
@@ -83,15 +83,15 @@ class KfdNode(NamedTuple):
     """A device of KFD: a card, or a partition of one."""
 
     slot: str
-    """PCI address."""
+    """Its PCI address."""
     partition: int
-    """Bits 28 to 31 of location_id: kfd_topology_add_device of Linux 6.6 and later."""
+    """Its number in the card, bits 28 to 31 of location_id: kfd_topology_add_device of Linux 6.6 and later."""
     name: str
-    """Of the device that the kernel made for the partition, such as amdgpu_xcp_1."""
+    """Name of the device that the kernel created for the partition, such as amdgpu_xcp_1."""
 
 
 def find_nodes(sys: Path) -> dict[str, KfdNode]:
-    """Return KFD's devices by number."""
+    """Return number -> device of KFD."""
     nodes = {}
     for node in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*"), key=lambda path: (len(path.name), path)):
         gpu_id = number(node / "gpu_id")

@@ -1,4 +1,4 @@
-"""AMD's own programs, run at intervals for values that sysfs lacks; cards are matched by PCI address."""
+"""Runs AMD's programs at intervals, for values that sysfs lacks; matches cards by PCI address."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
 Gap = tuple[str, Metric]
-"""PCI address of a card, and a metric that sysfs lacks."""
+"""A metric that sysfs lacks for a card: the card's PCI address, the metric."""
 
 
 def parse_json(data: bytes) -> Any:
-    """Return the first JSON object or list of objects; warnings may precede it. Raise QueryFailed."""
+    """Parse the first JSON object or list of objects in an output that may begin with warnings; raise QueryFailed."""
     output, decoder = data.decode(errors="replace"), json.JSONDecoder()
     for start in list(re.finditer(r"^\s*(?=[\[{])", output, re.MULTILINE))[:100]:
         try:
@@ -42,7 +42,7 @@ def parse_json(data: bytes) -> Any:
     raise QueryFailed(f"printed no JSON: {shown!r}" if shown else "printed nothing")
 
 
-# The keys of a value in a row of amd-smi.
+# Keys that lead to a value in the output of amd-smi for one card.
 AMD_SMI: Final = (
     ToolRow("usage.gfx_activity", gpu_metrics.UTILIZATION, "%"),
     ToolRow("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%"),
@@ -64,13 +64,13 @@ AMD_SMI: Final = (
 
 
 def amd_smi(data: bytes) -> CardReadings:
-    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
+    """Parse `amd-smi metric --json`: a list (ROCm 6), or a list under `gpu_data` (ROCm 7); raise QueryFailed."""
     rows = _amd_smi_rows(parse_json(data))
     return {n: tool_readings({name: _inside(row, name) for name, *_ in AMD_SMI}, AMD_SMI) for n, row in rows}
 
 
 def _inside(row: Any, path: str) -> Any:
-    """Return the value at the keys of `path`, which dots separate, or None."""
+    """Return the value at a path of keys, which dots separate; None if there is none."""
     for key in path.split("."):
         row = row.get(key) if isinstance(row, dict) else None
     return row
@@ -117,7 +117,7 @@ def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def pci_addresses(data: bytes) -> Mapping[str, str]:
-    """Return PCI addresses, "" if unknown, by number, from `amd-smi list --json` or rocm-smi; raise QueryFailed."""
+    """Parse `amd-smi list --json` or rocm-smi: number -> PCI address, "" if unknown; raise QueryFailed."""
     value = parse_json(data)
     slots = {index: row.get("bdf") for index, row in _amd_smi_rows(value)}
     slots |= {index: row.get("pci bus") for index, row in _rocm_smi_rows(value)}
@@ -126,9 +126,9 @@ def pci_addresses(data: bytes) -> Mapping[str, str]:
 
 def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[CardTool]:
     """
-    Yield the programs that are there, best first; an old one may precede ROCm's own in $PATH.
+    Yield the installed programs, the best one first. ROCm's folder goes before $PATH, which may have old ones.
 
-    `listed`: PCI addresses are needed.
+    `listed`: also get the PCI addresses of cards.
     """
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
     oneshot = partial(OneShot, config.tool_interval, config.tool_timeout)
@@ -140,17 +140,17 @@ def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Itera
 
 
 class GapSource:
-    """One tool, and the metrics that it lacks."""
+    """A tool that fills gaps, and the metrics that it lacks."""
 
     def __init__(self, tool: CardTool, interval: float) -> None:
         """`interval`: seconds between two runs of the tool."""
         self.tool, self._backoff = tool, Backoff(2 * interval)
         self._lacks: dict[Gap, float] = {}
         self.useful = False
-        """True once it has filled a gap."""
+        """True once the tool has filled a gap."""
 
     def fill(self, gaps: set[Gap], now: float, problems: list[str]) -> Mapping[Gap, float]:
-        """Take those that the tool may fill out of `gaps`, and query them; return the values of an answer."""
+        """Remove from `gaps` those that the tool may fill, and ask it for them; return the values of its answer."""
         mine = {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if self._backoff.allows(now) else set()
         gaps -= mine
         try:
@@ -171,17 +171,17 @@ class GapSource:
 
 class Gaps:
     """
-    Fills gaps from amd-smi, then rocm-smi, which is asked for what the first lacks.
+    Fills gaps by amd-smi; rocm-smi is asked for metrics that amd-smi lacks.
 
-    No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
-    hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
+    No tool is started without a gap, and no call waits. A metric that a tool lacks is tried again after an hour, and a
+    tool that fails is tried again with back-off, so that a card without a sensor does not cause many runs.
     """
 
     def __init__(self, config: AmdCollector.Config) -> None:
         self._sources = [GapSource(tool, config.tool_interval) for tool in find_programs(config, listed=True)]
 
     def fill(self, missing: Mapping[str, Iterable[Metric]], now: float, problems: list[str]) -> Mapping[str, Readings]:
-        """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
+        """Return PCI address -> new readings of its `missing` metrics; `now`: monotonic s."""
         gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
         readings: dict[str, Readings] = {}
         for source in self._sources:

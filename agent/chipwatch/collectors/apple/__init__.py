@@ -1,8 +1,7 @@
 """
-The GPU of Apple silicon, read by macmon or, where that is not installed, by a child process of ours; docs/apple.md.
+Collects metrics of the GPU of Apple silicon, by the program macmon or by a child process of the agent; docs/apple.md.
 
-Tested with a fake macmon that prints documented records, and with a fake of macOS's functions: neither has ever run
-on a Mac.
+It was tested with a fake macmon that prints documented records, and a fake of macOS's functions, but never on a Mac.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from chipwatch.host.gpu_metrics import MEMORY_USED, UNIFIED
 from chipwatch.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
-"""A Mac has one GPU; the two dies of an Ultra count as one."""
+"""A Mac has one GPU; an Ultra's two dies count as one."""
 MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 
 
@@ -45,7 +44,7 @@ class AppleCollector(Collector):
     def __init__(
         self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
     ) -> None:
-        """`clock`: monotonic s; `reader`: a command that replaces the hardware reader."""
+        """`clock`: returns monotonic seconds; `reader`: command to run instead of our hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
         self._source: Macmon | HardwareReader | None = None
 

@@ -1,8 +1,9 @@
 """
-Calls functions of macOS through ctypes, and releases the objects that they return.
+Calls functions of macOS by ctypes, and releases the objects that they return.
 
-We own the result of a function with Create or Copy in its name. The result of one with Get in its name lives as long
-as the object it came from. NULL, or an object of another type, as an argument ends the process: both are checked for.
+We own the result of a function whose name has Create or Copy. The result of a function with Get lives as long as
+the object that it came from. An argument that is NULL or has a wrong type would crash the process, so both are
+checked.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from chipwatch.contract.errors import Unavailable
 
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long
-"""CFIndex; also CFTypeID, which is unsigned and small."""
+"""CFIndex; also used for CFTypeID, which is unsigned but small."""
 Functions = Mapping[str, tuple[Any, ...]]
-"""Names of functions, each with the types of its result and of its arguments."""
+"""Name of a function -> types of its result and its arguments."""
 UTF8: Final = 0x08000100
 INT64: Final = 4
 """kCFNumberSInt64Type."""
 MAX_TEXT: Final = 256
-"""Bytes of a text; the longest one needed has 29."""
+"""Most bytes of a text; the longest one that is needed has 29."""
 CORE: Final[Functions] = {
     "CFRelease": (None, REF),
     "CFGetTypeID": (INDEX, REF),
@@ -50,7 +51,7 @@ POOL: Final[Functions] = {"objc_autoreleasePoolPush": (REF,), "objc_autoreleaseP
 
 
 class Libraries(NamedTuple):
-    """Paths of the libraries; macOS resolves them without such files."""
+    """Paths of libraries. macOS loads them from a cache, so the files need not exist."""
 
     core: str = "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation"
     iokit: str = "/System/Library/Frameworks/IOKit.framework/IOKit"
@@ -60,7 +61,7 @@ class Libraries(NamedTuple):
 
 
 def bind(path: str, functions: Functions) -> Any:
-    """Return the typed functions of a library; raise Unavailable if it or one of them is absent."""
+    """Load functions of a library and set their types; raise Unavailable if any is absent."""
     try:
         library = ctypes.CDLL(path)
         bound = {name: library[name] for name in functions}
@@ -72,10 +73,10 @@ def bind(path: str, functions: Functions) -> Any:
 
 
 class Foundation:
-    """CoreFoundation, for one thread."""
+    """The library CoreFoundation; used by one thread."""
 
     def __init__(self, libraries: Libraries) -> None:
-        """Load it; raise Unavailable."""
+        """Load the library; raise Unavailable."""
         self._cf = bind(libraries.core, CORE)
         self._objc = bind(libraries.objc, POOL)
         try:
@@ -90,9 +91,9 @@ class Foundation:
     @contextmanager
     def scope(self) -> Iterator[Callable[[int | None], int | None]]:
         """
-        Yield a function that returns its argument, NULL too, and has it released at the end of the block.
+        Yield a function that returns its argument and releases it at the end of the block; NULL is allowed.
 
-        Objects that macOS autoreleases within the block are released with it.
+        Objects that macOS autoreleases within the block are released at its end, too.
         """
         with ExitStack() as stack:
             stack.callback(self._objc.objc_autoreleasePoolPop, self._objc.objc_autoreleasePoolPush())
@@ -104,7 +105,7 @@ class Foundation:
             yield own
 
     def keep(self, ref: int | None) -> int | None:
-        """Return `ref`, NULL too; `close` releases it."""
+        """Return `ref`, and release it at `close`; NULL is allowed."""
         self._kept += [ref] if ref else []
         return ref
 
@@ -128,33 +129,33 @@ class Foundation:
         return self._strings[text]
 
     def text(self, ref: int | None) -> str:
-        """Return a CFString's text, stripped; "" for NULL, another type, or a text that is too long."""
+        """Return the text of a CFString, stripped; "" for NULL, another type, or a text that is too long."""
         if not self._is(ref, "String") or not self._cf.CFStringGetCString(ref, self._buffer, MAX_TEXT, UTF8):
             return ""
         return self._buffer.value.decode(errors="replace").strip()
 
     def number(self, ref: int | None) -> int | None:
-        """Return a CFNumber's whole number."""
+        """Return the integer of a CFNumber; None for NULL or another type."""
         value = ctypes.c_int64()
         known = self._is(ref, "Number") and self._cf.CFNumberGetValue(ref, INT64, ctypes.byref(value))
         return value.value if known else None
 
     def data(self, ref: int | None) -> bytes:
-        """Return the bytes of a CFData."""
+        """Return the bytes of a CFData; b"" for NULL or another type."""
         if not self._is(ref, "Data"):
             return b""
         length, start = self._cf.CFDataGetLength(ref), self._cf.CFDataGetBytePtr(ref)
         return ctypes.string_at(start, length) if start and length > 0 else b""
 
     def value(self, dictionary: int | None, key: str) -> int | None:
-        """Return the value of `key` in a CFDictionary, which owns it."""
+        """Return the value of `key` in a CFDictionary, which keeps ownership; None if absent."""
         if not self._is(dictionary, "Dictionary") or not (string := self.string(key)):
             return None
         ref: int | None = self._cf.CFDictionaryGetValue(dictionary, string)
         return ref
 
     def dictionaries(self, array: int | None) -> Iterator[int]:
-        """Yield the dictionaries in a CFArray, which owns them."""
+        """Yield the dictionaries in a CFArray, which keeps ownership."""
         if self._is(array, "Array"):
             for n in range(self._cf.CFArrayGetCount(array)):
                 ref = self._cf.CFArrayGetValueAtIndex(array, n)
@@ -162,7 +163,7 @@ class Foundation:
                     yield ref
 
     def altered(self, dictionary: int, key: str, refs: list[int]) -> int | None:
-        """Return a copy of a CFDictionary with an array of `refs` under `key`, owned by us; NULL on failure."""
+        """Return a copy of a CFDictionary with an array of `refs` under `key`; we own it. NULL on failure."""
         with self.scope() as own:
             string = self.string(key)
             array = own(self._cf.CFArrayCreateMutable(None, 0, self._array_callbacks))
@@ -176,5 +177,5 @@ class Foundation:
             return copy
 
     def _is(self, ref: int | None, kind: str) -> bool:
-        """Return whether `ref` is an object of the type CF`kind`."""
+        """Return True if `ref` is an object of the type CF`kind`."""
         return bool(ref) and self._cf.CFGetTypeID(ref) == getattr(self._cf, f"CF{kind}GetTypeID")()

@@ -1,9 +1,8 @@
 """
-A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
+A program that reads the GPU of Apple silicon from IOReport, the device registry and the SMC, and prints records.
 
-It runs as a separate process, since a wrong call into these libraries ends the process. Apple documents none of the
-three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
-that it calls.
+It is a separate process, because a wrong call into these libraries crashes the process. Apple documents none of the
+three sources. The code follows other open programs; it was tested with fakes of the functions, but never on a Mac.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ STATISTICS: Final = "Device Utilization %", "In use system memory"
 
 
 class AppleHardware:
-    """Reads the three sources; a value that none of them has is absent."""
+    """Reads the three sources; a value that none of them has is left out."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Open macOS's libraries; `clock`: monotonic s. Raise Unavailable without a GPU."""
+        """Open the libraries; `clock` returns monotonic seconds. Raise Unavailable without a GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:
@@ -51,11 +50,11 @@ class AppleHardware:
             self._undo = undo.pop_all()
 
     def read(self, problems: list[str]) -> Values:
-        """Return the values, means over the time since the last call; add to `problems`."""
+        """Return values, some as means since the last call; append sentences to `problems`."""
         values = self._report.read(problems) if self._report else {}
         busy, memory = self._registry.statistics(*STATISTICS)
         values |= {MEMORY_USED: memory, TEMPERATURE: self._smc.temperature() if self._smc else None}
-        if not self._report or STATES[-1] not in self._report.names:  # never both sources in turn
+        if not self._report or STATES[-1] not in self._report.names:  # utilization must always have the same source
             values[UTILIZATION] = busy
         try:
             return valid("macOS", values)
@@ -72,12 +71,12 @@ class AppleHardware:
 
 
 def main(*paths: str) -> None:
-    """Print records for the agent; the last argument of the program is the period (s)."""
+    """Print records for the agent; the program's last argument is the period (s)."""
     print_records(records(Libraries(*paths), float(sys.argv[-1])))
 
 
 def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:
-    """Yield a record now, one after half a second, and then one each period (s)."""
+    """Yield a record now, one after half a second, then one every `period` seconds."""
     try:
         hardware = AppleHardware(libraries, time.monotonic)
     except Unavailable as error:

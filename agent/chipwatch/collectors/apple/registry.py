@@ -1,4 +1,4 @@
-"""IOKit: the GPU driver's statistics and the GPU's clocks, as `ioreg` prints them; the SMC's temperature sensors."""
+"""Reads IOKit: the GPU driver's statistics and clocks, as `ioreg` prints them, and the SMC's temperature sensors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ SYSTEM: Final[Functions] = {
 MAX_NAME: Final = 128
 """sizeof(io_name_t)."""
 MAX_ENTRIES: Final = 10_000
-"""Entries of one class that are read; AppleARMIODevice has about 500."""
+"""Most entries of one class that are read; AppleARMIODevice has about 500."""
 HZ: Final = range(100_000_000, 4_000_000_000)
-"""Possible clocks of a GPU; above 4.29 GHz the field would wrap."""
+"""Possible clocks (Hz) of a GPU; the field would wrap above 4.29 GHz."""
 
 
 class Registry:
@@ -50,14 +50,14 @@ class Registry:
         self.io, self.system = bind(libraries.iokit, IOKIT), bind(libraries.system, SYSTEM)
 
     def in_virtual_machine(self) -> bool:
-        """Return whether this macOS (11 and later) is a guest, whose GPU is virtual."""
+        """Return True if this macOS (11 or later) is a virtual machine, whose GPU is virtual."""
         value = ctypes.c_int(0)
         size = SIZE(ctypes.sizeof(value))
         code = self.system.sysctlbyname(b"kern.hv_vmm_present", ctypes.byref(value), ctypes.byref(size), None, 0)
         return code == 0 and value.value != 0
 
     def statistics(self, *keys: str) -> list[int | None]:
-        """Return the values of `keys` in the GPU driver's PerformanceStatistics."""
+        """Return the values of `keys` in the GPU driver's PerformanceStatistics; None for absent ones."""
 
         def read(entry: int) -> list[int | None] | None:
             with self._foundation.scope() as own:
@@ -77,7 +77,7 @@ class Registry:
         return self.first("AppleARMIODevice", read, "pmgr") or []
 
     def first(self, kind: str, read: Callable[[int], T | None], name: str = "") -> T | None:
-        """Return the first result that is not None of `read` on the services of a class and, if given, of a name."""
+        """Call `read` on services of the class `kind`, with the name `name` if given; return its first result."""
         io, matching, iterator = self.io, self.io.IOServiceMatching(kind.encode()), PORT(0)
         # The call takes ownership of the dictionary, even if it fails.
         if not matching or io.IOServiceGetMatchingServices(0, matching, ctypes.byref(iterator)) or not iterator.value:
@@ -100,9 +100,9 @@ class Registry:
 
 def frequencies(table: bytes) -> list[int]:
     """
-    Return the clocks in a table of pairs (Hz, volts) of 32 bits each, without the first pair (off, 0 Hz).
+    Parse a table of pairs (Hz, volts) of 32 bits each; return the clocks without the state off (0 Hz).
 
-    [] where they cannot be a GPU's: the key has another meaning on some chips.
+    Return [] if they cannot be a GPU's clocks: on some chips the key means something else.
     """
     clocks = [hz for hz, _ in struct.iter_unpack("<II", table[: len(table) // 8 * 8])]
     clocks = clocks[1:] if clocks[:1] == [0] else clocks
@@ -111,38 +111,38 @@ def frequencies(table: bytes) -> list[int]:
 
 
 MESSAGE: Final = struct.Struct("<I24xIIB3xBBBxI32s")
-"""Request and answer: key; size, type, attributes; result, status, command; index; bytes."""
+"""A request to the SMC or its answer: key; size, type, attributes; result, status, command; index; bytes."""
 SELECTOR: Final = 2
 READ, KEY_AT_INDEX, KEY_INFO = 5, 8, 9
-"""Commands."""
+"""Commands of the SMC."""
 FLOAT, COUNT = 0x666C7420, 0x75693332
-"""The types `flt ` and `ui32`."""
+"""Types of the SMC: `flt ` and `ui32`."""
 KEYS: Final = int.from_bytes(b"#KEY")
-"""The number of keys."""
+"""Key with the number of keys."""
 FIRST, LAST = int.from_bytes(b"Tg\0\0"), int.from_bytes(b"Tg\xff\xff")
-"""The sensors of the GPU; an M5 Max has 84 of them."""
+"""First and last key of the GPU's sensors; an M5 Max has 84."""
 MAX_SENSORS: Final = 512
 MAX_KEYS: Final = 20_000
-"""Keys that are looked at, at most; an M5 Max has 3739."""
+"""Most keys that are searched; an M5 Max has 3739."""
 MIN_CELSIUS, MAX_CELSIUS = 10.0, 150.0
-"""A sensor that is off reads 0, and some read 5 at times: github.com/vladkens/macmon issue 68."""
+"""Range of valid readings. A sensor that is off reads 0, some read 5: github.com/vladkens/macmon issue 68."""
 
 
 class SmcAnswer(NamedTuple):
-    """The SMC's answer about a key."""
+    """An answer of the SMC about a key."""
 
     key: int
     width: int
-    """Bytes of the content."""
+    """Number of bytes in the content."""
     kind: int
     content: bytes
 
 
 class Smc:
-    """A connection to the SMC, and the keys of the GPU's sensors, whose names differ from chip to chip."""
+    """A connection to the SMC, with the keys of the GPU's sensors, which differ from chip to chip."""
 
     def __init__(self, registry: Registry) -> None:
-        """Find the sensors; raise Unavailable if there is none."""
+        """Connect and find the sensors; raise Unavailable if there are none."""
         self._io = registry.io
 
         def connect(entry: int) -> int:
@@ -157,7 +157,7 @@ class Smc:
             raise Unavailable("the SMC cannot be read, or has no sensor of a GPU")
 
     def temperature(self) -> float | None:
-        """Return the mean (Cel) of the sensors that have a reading."""
+        """Return the mean (°C) of the sensors with a valid reading; None without one."""
         values = [value for key in self._sensors if (value := self._value(key)) is not None]
         return sum(values) / len(values) if values else None
 
@@ -171,7 +171,7 @@ class Smc:
         return f"{len(self._sensors)} sensors of the SMC"
 
     def _find_sensors(self) -> list[int]:
-        """Return the keys of sensors by binary search; if the table is not sorted, look at all of it."""
+        """Find the keys of sensors by binary search; if the keys are not sorted, search all."""
         answer = self._ask(READ, KEYS, (4, COUNT))
         count = min(MAX_KEYS, int.from_bytes(answer.content[:4])) if answer else 0
         start = bisect_left(range(count), FIRST, key=self._key)
@@ -189,7 +189,7 @@ class Smc:
         return value if MIN_CELSIUS <= value <= MAX_CELSIUS else None
 
     def _ask(self, command: int, key: int, size_and_kind: tuple[int, int] = (0, 0), index: int = 0) -> SmcAnswer | None:
-        """Return an answer; None if it is refused or the key is absent."""
+        """Send a command; return the answer, None if it is refused or the key is absent."""
         question = MESSAGE.pack(key, *size_and_kind, 0, 0, 0, command, index, b"")
         data, size = ctypes.create_string_buffer(MESSAGE.size), SIZE(MESSAGE.size)
         call, length = self._io.IOConnectCallStructMethod, len(question)

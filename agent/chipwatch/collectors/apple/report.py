@@ -1,4 +1,4 @@
-"""IOReport, the private library that powermetrics uses: the GPU's energy and its states."""
+"""Reads the GPU's energy and states from IOReport, the private library that powermetrics uses."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ REPORT: Final[Functions] = {
     "IOReportChannelGetGroup": (REF, REF),
     "IOReportChannelGetChannelName": (REF, REF),
     "IOReportChannelGetUnitLabel": (REF, REF),
-    "IOReportSimpleGetIntegerValue": (INT64, REF, REF),  # a number or a pointer, as one has it or another; 0
+    "IOReportSimpleGetIntegerValue": (INT64, REF, REF),  # sources disagree on the last type; it is 0 here
     "IOReportStateGetCount": (INT32, REF),
     "IOReportStateGetNameForIndex": (REF, REF, INT32),
     "IOReportStateGetResidency": (INT64, REF, INT32),
 }
 CHANNELS: Final = "IOReportChannels"
 ENERGY: Final = "Energy Model", None, "GPU Energy"
-"""Group, subgroup and name of the channel; its provider is the GPU's own driver."""
+"""Group, subgroup and name of the channel of energy, which the GPU's driver provides."""
 STATES: Final = "GPU Stats", "GPU Performance States", "GPUPH"
 JOULES: Final = {"mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
-"""By the label of the unit, which differs between chips."""
+"""Label of the unit, which differs between chips -> joules."""
 OFF: Final = frozenset({"OFF", "IDLE", "DOWN"})
-"""States in which the GPU does nothing."""
+"""Names of states in which the GPU does nothing."""
 MIN_SECONDS: Final = 0.1
-"""Least time between two samples: the energy counter is updated about eight times a second."""
+"""Least seconds between two samples: the energy counter is updated about eight times a second."""
 MAX_STATES: Final = 64
-"""States of a channel; the most seen is 16."""
+"""Most states of a channel; 16 have been seen."""
 
 
 class Report:
-    """A subscription to the channels of the GPU, and the last sample of them."""
+    """A subscription to the GPU's channels, and their last sample."""
 
     def __init__(
         self, foundation: Foundation, libraries: Libraries, clocks: Sequence[int], clock: Callable[[], float]
     ) -> None:
-        """`clocks`: Hz of the GPU's states; `clock`: monotonic s. Raise Unavailable."""
+        """`clocks`: clocks (Hz) of the GPU's states; `clock` returns monotonic seconds. Raise Unavailable."""
         self._foundation, self._clocks, self._clock = foundation, clocks, clock
         self._io = bind(libraries.report, REPORT)
         self._subscription = self._sample = None
         self._at = 0.0
         self.names: set[str] = set()
-        """Names of the channels found."""
+        """Names of the channels that were found."""
         with foundation.scope():
             self._channels = self._find_channels()
             if self._channels:
@@ -65,7 +65,7 @@ class Report:
             raise Unavailable("IOReport has no channel of a GPU" if not self.names else "IOReport refuses its channels")
 
     def read(self, problems: list[str]) -> dict[Metric, float | None]:
-        """Return power, utilization and mean clock since the last sample; {} if that is less than 0.1 s ago."""
+        """Return power, utilization and mean clock since the last sample; {} if that is too recent (MIN_SECONDS)."""
         if self._clock() - self._at < MIN_SECONDS:
             return {}
         with self._foundation.scope() as own:
@@ -87,14 +87,14 @@ class Report:
         self._foundation.release(sample)
 
     def _find_channels(self) -> int | None:
-        """Return a description of our channels only: an M5 Max has 364 energy channels, we read one."""
+        """Return a description of only our channels: an M5 Max has 364 of energy, and we read one."""
         parts = [part for channel in (ENERGY, STATES) if (part := self._find(*channel))]
         for part in parts[1:]:
             self._io.IOReportMergeChannels(parts[0], part, None)
         return parts[0] if parts else None
 
     def _find(self, group: str, subgroup: str | None, name: str) -> int | None:
-        """Return a description of a group's channels of this name; None if there is none."""
+        """Return a description of the channels with this name in a group; None if there are none."""
         foundation, io = self._foundation, self._io
         strings = foundation.string(group), foundation.string(subgroup) if subgroup else None
         if not strings[0] or (subgroup and not strings[1]):
@@ -109,7 +109,7 @@ class Report:
         return part
 
     def _take_sample(self) -> int | None:
-        """Return a sample, owned by us, and note its time."""
+        """Take a sample, which we own, and note its time; None on failure."""
         if not self._subscription:
             return None
         sample: int | None = self._io.IOReportCreateSamples(self._subscription, self._channels, None)
@@ -125,9 +125,9 @@ class Report:
             group = foundation.text(io.IOReportChannelGetGroup(ref))
             if (group, name) == ENERGY[::2]:
                 unit = foundation.text(io.IOReportChannelGetUnitLabel(ref))
-                count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 for another kind of channel
+                count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 if the channel is of another kind
                 if unit in JOULES:
-                    values[POWER] = count * JOULES[unit] / seconds  # below 0 where the count fell: `valid` drops it
+                    values[POWER] = count * JOULES[unit] / seconds  # `valid` drops it if the count has decreased
                 else:
                     problems.append(f"IOReport counts the energy in {unit or 'nothing'}")
             elif (group, name) == STATES[::2]:
@@ -143,8 +143,8 @@ def shares(states: Sequence[tuple[str, int]], clocks: Sequence[int]) -> tuple[fl
     """
     Return the share of time (%) in which the GPU was not off, and its mean clock (Hz) in that time.
 
-    States P1, P2, … are in the order of `clocks`. Some chips have more states than clocks: if a state without a clock
-    was used, the mean is unknown.
+    `states`: names and times; P1, P2, … are in the order of `clocks`. Some chips have more states than clocks: if a
+    state without a clock was used, the mean is None.
     """
     if not states or any(time < 0 for _, time in states):
         return None, None

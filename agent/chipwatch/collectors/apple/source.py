@@ -1,4 +1,4 @@
-"""Programs that print one record of JSON per interval: macmon, and the collector's own reader of the hardware."""
+"""Runs programs that print a JSON record in each interval: macmon, or our own reader of the hardware."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chipwatch.host.records import ChildReader, RecordSource, decode, own_progra
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed
 
 FIRST_PERIOD: Final = 0.5
-"""Seconds over which the first means are computed."""
+"""Seconds that the first means cover."""
 METRICS: Final = {
     metric.name: metric for metric in (UTILIZATION, MEMORY_USED, UNIFIED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
 }
@@ -25,9 +25,10 @@ Values = dict[Metric, float]
 
 class Macmon(RecordSource[Metric, float]):
     """
-    Runs `macmon pipe`, which needs no root: github.com/vladkens/macmon .
+    Runs `macmon pipe`, which does not need root: github.com/vladkens/macmon .
 
-    It prints its first record after a whole period; so a second macmon prints one record of half a second and ends.
+    It prints its first record after a whole period. So that values come sooner, a second macmon prints one record after
+    half a second and ends.
     """
 
     name = "macmon"
@@ -82,10 +83,10 @@ class HardwareReader(ChildReader[Metric, float]):
 
 def parse(line: bytes) -> Values:
     """
-    Return the values in a record of macmon; raise ValueError if it is not one, or has no GPU.
+    Parse a record of macmon; raise ValueError if it is invalid or has no GPU.
 
-    The share of time (gpu_active_ratio) is there since 0.8.0; older versions have only the share of the maximum
-    clock. gpu_usage is [MHz, ratio]; 0.8.0 lacks it, 0.8.1 has it again. The memory in a record is the machine's.
+    Since 0.8.0 a record has the share of time (gpu_active_ratio); older versions have only the share of the maximum
+    clock. gpu_usage is [MHz, ratio], which only 0.8.0 lacks. The memory in a record is that of the machine.
     """
     record = decode("macmon", line)
     usage, temp = record.get("gpu_usage"), record.get("temp")
@@ -102,9 +103,9 @@ def parse(line: bytes) -> Values:
 
 def valid(source: str, values: Mapping[Metric, Any]) -> Values:
     """
-    Return the possible ones of `values`; raise ValueError if they are not of a real GPU.
+    Return only values that can be true; raise ValueError if they cannot come from a real GPU.
 
-    0 Cel is a mean of no sensors, and 0 MHz is the mean clock of a GPU that was always off: both are left out.
+    0 °C is a mean without sensors, and 0 MHz is the mean clock of a GPU that was always off: both are left out.
     """
     numbers = {metric: value for metric, value in values.items() if is_number(value, MOST.get(metric.unit, 1e15))}
     if not any(numbers.values()):  # an idle GPU has a temperature, and uses some power
@@ -113,5 +114,5 @@ def valid(source: str, values: Mapping[Metric, Any]) -> Values:
 
 
 def is_number(value: Any, most: float) -> TypeGuard[float]:
-    """Return whether it is a number from 0 to `most`; booleans and NaN are not."""
+    """Return True for a number from 0 to `most`; False for booleans and NaN."""
     return type(value) in (int, float) and 0 <= value <= most

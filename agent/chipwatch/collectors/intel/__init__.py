@@ -1,4 +1,4 @@
-"""Intel GPUs, driven by i915 or xe, from sysfs, hwmon, fdinfo and xpu-smi; docs/intel.md."""
+"""Collects metrics of Intel GPUs (drivers i915 and xe), from sysfs, hwmon, fdinfo and xpu-smi; docs/intel.md."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from chipwatch.host.supervised_process import QueryFailed
 
 class IntelCollector(CardCollector[IntelCard]):
     """
-    Reads every Intel card from files that are kept open; does not wake a card that sleeps.
+    Reads every Intel card from files that stay open; does not wake a card that sleeps.
 
-    Values that sysfs lacks come from xpu-smi, where that is installed: all of them for a card without sensors.
-    `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
+    Values that sysfs lacks come from xpu-smi, if installed; for a card without sensors, all of them do. The dimension
+    `gpu` is the kernel's number of the card (/sys/class/drm/cardN), so cards of different vendors never have the same.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class IntelCollector(CardCollector[IntelCard]):
         self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None
         self._clients: tuple[int, dict[tuple[str, int], DrmClient]] = 0, {}
-        """The uses of cards in the last list of processes, and when it was made (monotonic ns)."""
+        """Time (monotonic ns) of the last list of processes, and the use of cards by these."""
 
     def open(self, given: Given) -> None:
         self.close()
@@ -99,7 +99,7 @@ class IntelCollector(CardCollector[IntelCard]):
             return {}
 
     def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
-        """Return the processes that have a card open, with their memory."""
+        """Return the processes that have a card open, with their memory and utilization."""
         self._open = self._open or OpenDevices(self._config.proc, r"/dev/dri/(card|renderD)\d+")
         if (pids := self._open.by_process()) is None:
             return [Unlisted("the right to see them is missing")]

@@ -1,4 +1,4 @@
-"""An Intel GPU: its files in sysfs, by i915 or xe, and its use by processes."""
+"""Reads one Intel GPU from its files in sysfs (drivers i915 and xe), and its use by processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ INTEL: Final = "0x8086"
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing a rate from counters, which increase in steps."""
 ROWS: Final = (
-    # i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps.
+    # The actual frequency of the chip, 0 while it sleeps: in i915, in an older i915, in xe.
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt/gt0/rps_act_freq_mhz"),
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt_act_freq_mhz"),
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/tile0/gt0/freq0/act_freq"),
-    # Of the card, else of its package: sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing of Linux.
+    # Sensors of the card; without them, of its package: Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon.
     FileRow(gpu_metrics.ENERGY, "{hwmon}/energy1_input", 1e-6),
     FileRow(gpu_metrics.ENERGY, "{hwmon}/energy2_input", 1e-6),
     FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_max", 1e-6),
@@ -33,25 +33,25 @@ ROWS: Final = (
     FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{pkg}", 1e-3),
     FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{vram}", 1e-3),
 )
-"""Below /sys/class/drm/cardN."""
+"""Files below /sys/class/drm/cardN. If a metric has several rows, the first one whose file exists counts."""
 REASONS: Final = {
     "pl1": "power", "pl2": "power", "pl4": "power", "ratl": "thermal", "vr_thermalert": "thermal_regulator",
     "vr_tdc": "current",
 }  # fmt: skip
-"""Reasons of xe for a lower clock that have another name here: xe_gt_throttle.c."""
+"""Reason of xe for a lower clock (xe_gt_throttle.c) -> its name in our metrics, if that differs."""
 ROUNDING: Final = 5
-"""Percent below 0 that count as 0: the idle time increases in steps, and is not read exactly at `now`."""
+"""Percent below 0 that count as 0: idle time increases in steps, and is not read exactly at `now`."""
 ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 
 class IntelCard(CardFiles):
-    """One card."""
+    """One Intel card: its open files, and its last counters."""
 
     def __init__(self, index: str, folder: Path, level: Level = Level.ALL, *, needs_files: bool = True) -> None:
-        """Open the files of `level`; raise LookupError if there is none and it `needs_files`."""
+        """Open the files; raise LookupError if there are none, unless a tool can read the card (`needs_files`)."""
         super().__init__(index, folder)
-        if not self.places:  # i915 has one sensor without a label
+        if not self.places:  # the one sensor of i915 has no label
             self.places["pkg"] = "temp1_input"
         self._rows = self.keep_rows(ROWS)
         self._has_energy = any(row.metric is gpu_metrics.ENERGY for row in self._rows)
@@ -66,10 +66,10 @@ class IntelCard(CardFiles):
             raise LookupError(folder)
 
     def read_card(self, now: int, *, slow: bool) -> Readings | None:
-        """Return the readings at `now` (monotonic ns); rates over the time since the last call."""
+        """Return the readings at `now` (monotonic ns); rates cover the time since the last call."""
         del slow
         if not self.begin():
-            self._last = {}  # its counters may stand still while it sleeps
+            self._last = {}  # counters may stand still while the card sleeps
             return None
         readings = {row.metric: value for row, value in self.read(self._rows)}
         if (watts := self._rate("energy", readings.get(gpu_metrics.ENERGY), now)) is not None:
@@ -87,17 +87,17 @@ class IntelCard(CardFiles):
             yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        # A counter comes from one source only: another one may have begun at another moment.
+        # A counter must always come from the same source: another one may have started at another time.
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._has_energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
 
     def _kept(self, files: Iterable[Path]) -> list[str]:
-        """Open files; return the paths of those that are there, below the card's folder."""
+        """Open files; return the paths of those that exist, relative to the card's folder."""
         return [path for file in files if self.keep(path := str(file.relative_to(self.folder)))]
 
     def _rate(self, source: str, value: float | None, now: int) -> float | None:
-        """Return the increase of a counter per second, None if it fell or has no earlier reading."""
+        """Return the increase of a counter per second; None if it has decreased or has no earlier reading."""
         then = self._last.get(source)
         if value is None or (then and now - then[0] < MIN_ELAPSED and value >= then[1]):
             return None
@@ -106,13 +106,13 @@ class IntelCard(CardFiles):
 
 
 def _reason(path: str) -> str:
-    """Return the reason that a file such as reason_pl1 is about."""
+    """Return the reason of throttling that a file such as reason_pl1 shows."""
     word = path.rpartition("/reason_")[2]
     return REASONS.get(word, word)
 
 
 def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
-    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError or ValueError for another."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
     sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]

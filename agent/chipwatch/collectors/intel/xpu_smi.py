@@ -1,4 +1,4 @@
-"""Intel's program xpu-smi, run at intervals; its columns are found by their headers."""
+"""Runs Intel's program xpu-smi at intervals, and parses its output by the headers of its columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chipwatch.host.rows import ToolRow, tool_readings
 from chipwatch.host.supervised_process import OneShot
 
 IDS: Final = "0,1,2,3,4,5,8,18"
-"""Metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
+"""Numbers of metrics that mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
 COLUMNS: Final = (
     ToolRow(r"gpu utilization \(%\)", gpu_metrics.UTILIZATION),
     ToolRow(r"gpu power \(w\)", gpu_metrics.POWER),
@@ -30,15 +30,15 @@ COLUMNS: Final = (
 
 def parse_dump(data: bytes) -> dict[int, Readings]:
     """
-    Parse `xpu-smi dump`: readings by DeviceId; an empty cell or N/A is absent.
+    Parse `xpu-smi dump`; return DeviceId -> readings, without empty cells and N/A.
 
-    An unfinished last line is ignored: its last number may be cut.
+    A last line without its end is ignored, because its last number may be cut.
     """
     lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
     start = next((n for n, line in enumerate(lines) if "deviceid" in line.lower()), len(lines))
     try:
         rows = list(csv.reader(lines[start:], skipinitialspace=True))
-    except csv.Error:  # a cell above 128 KiB
+    except csv.Error:  # a cell has more than 128 KiB
         rows = []
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     readings_by_id: dict[int, Readings] = {}
@@ -50,7 +50,7 @@ def parse_dump(data: bytes) -> dict[int, Readings]:
 
 
 def parse_discovery(data: bytes) -> dict[int, str]:
-    """Parse `xpu-smi discovery -j`: PCI addresses by DeviceId; warnings may precede the JSON."""
+    """Parse `xpu-smi discovery -j`, which may begin with warnings; return DeviceId -> PCI address."""
     output = data.decode(errors="replace")
     with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         rows = json.JSONDecoder().raw_decode(output, output.index("{"))[0]["device_list"]
@@ -59,6 +59,6 @@ def parse_discovery(data: bytes) -> dict[int, str]:
 
 
 def xpu_smi(program: str, interval: float, timeout: float) -> CardTool:
-    """Return xpu-smi, run every `interval` (s) for at most `timeout` (s)."""
+    """Return a runner of xpu-smi; it runs every `interval` seconds, for at most `timeout` seconds."""
     dump = [program, "dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"]
     return CardTool(dump, parse_dump, [program, "discovery", "-j"], parse_discovery, OneShot(interval, timeout))

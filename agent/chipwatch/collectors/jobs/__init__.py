@@ -1,4 +1,4 @@
-"""The users of this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
+"""Finds the jobs on this machine: Slurm's jobs, and the owners of processes on accelerators; docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ OOM_KILLS: Final = counter(
     "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",))  # fmt: skip
 
 PROCESSES: Final = 16
-"""Processes of a job whose state is read in each tick."""
+"""Most processes of a job whose state is read in a tick."""
 MAX_OTHERS: Final = 256
-"""Processes without a job's cgroup whose CPU time is read in each tick."""
+"""Most processes without a job's cgroup whose CPU time is read in a tick."""
 TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
 BLOCKED: Final = b"D"
 """State of a process in an uninterruptible wait."""
 STOPPED: Final = (b"T", b"t")
-"""States of a process that a signal has stopped, or a debugger."""
+"""States of a process that a signal or a debugger has stopped."""
 
 
 class JobsCollector(Collector):
     """
     Finds jobs and reads their cgroups.
 
-    Slurm's jobs are found by their cgroups, all others by the processes that accelerators' drivers list. What sinks
-    do not need goes to processors as `facts`: owners, allocations, and what a cgroup waited for.
+    Slurm's jobs are found by their cgroups, all others by the processes that drivers of accelerators list. Processors
+    also get `facts` that are not sent: owners, allocations, and the waits of cgroups.
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
@@ -80,7 +80,7 @@ class JobsCollector(Collector):
         self._idle: frozenset[int] = frozenset()
         self._waits: Waits | None = None
         self._groups: dict[str, JobGroup] = {}
-        """By the cgroup's path."""
+        """Path of a cgroup -> its job."""
         self._left_out = 0
         self._owners: Owners | None = None
         self._slurm: SlurmJobs | None = None
@@ -135,9 +135,9 @@ class JobsCollector(Collector):
             moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
             processes=used, stopped=stopped, delays=delays, transfers=self._transfers(), followed=followed,
         )  # fmt: skip
-        if self._level < Level.DETAILED:  # no sink wants its points: processors charge the time of devices by its facts
+        if self._level < Level.DETAILED:  # no sink wants points; only processors need the facts
             return
-        for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
+        for use in {use.owner.key: use for use in uses}.values():  # one for each job: a pod may have several cgroups
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
                 yield CPU_TIME.point(at, use.cpu, dims, start_time=use.since)
@@ -163,11 +163,11 @@ class JobsCollector(Collector):
         self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> None:
-        """Open the cgroups of new jobs, at most `max_jobs`."""
+        """Open the cgroups of new jobs, up to `max_jobs` in all."""
         assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
         room = self._config.max_jobs - len(self._groups)
-        new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # those on devices first
+        new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # jobs on devices come first
         self._left_out = 0
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
@@ -176,7 +176,7 @@ class JobsCollector(Collector):
                 self._groups[path] = JobGroup(owner, group, at)
 
     def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
-        """Return the devices that the environment of jobs' processes names."""
+        """Return the allocations that the environment variables of jobs' processes show."""
         assert self._slurm is not None
         of_steps = self._slurm.devices
         granted = {path: (group.owner, {*of_steps.get(path, ())}) for path, group in self._groups.items()}
@@ -187,16 +187,17 @@ class JobsCollector(Collector):
         return [Allocation(device, owner, "environment") for device, owner in named]
 
     def _is_sliced(self) -> bool:
-        """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
+        """Return True if a GPU has MIG instances: Slurm then numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
     def _states(
         self, owners: Mapping[int, Owner]
     ) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int], dict[int, float]]:
         """
-        Return the CPU seconds of processes without a cgroup, the processes that wait, and the cgroups of these.
+        Read the states of processes; return five results.
 
-        Then the processes that a signal or a debugger has stopped, and the seconds for which each waited for a CPU.
+        CPU seconds of processes without a job's cgroup; PIDs in an uninterruptible wait; the cgroups of these; PIDs
+        that a signal or a debugger has stopped; PID -> seconds that it waited for a CPU.
         """
         proc, cpu, stopped = str(self._config.proc), dict[int, float](), set[int]()
         blocked, waiting, count, delays = set[int](), set[str](), Counter[str](), dict[int, float]()
@@ -211,7 +212,7 @@ class JobsCollector(Collector):
                 if not own:
                     cpu[pid] = parse_stat(data).own / ProcTree.second
             except ValueError:
-                continue  # it has ended
+                continue  # the process has ended
             stopped |= {pid} if state in STOPPED else set()
             if state == BLOCKED:
                 waiting.add(own)
@@ -221,12 +222,12 @@ class JobsCollector(Collector):
         return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
 
     def _transfers(self) -> dict[int, tuple[int, int]]:
-        """Return the bytes that processes on devices without work read and wrote; of other users for root only."""
+        """Return PID -> bytes read and written, for processes on idle devices; other users' processes need root."""
         found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in self._idle}
         return {pid: (int(each[0]), int(each[1])) for pid, each in found.items() if len(each) == 2}
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
-        """Return the usage of a cgroup; forget it once it is gone."""
+        """Read the usage of a cgroup; forget the cgroup and return None if it is gone."""
         try:
             return self._groups[path].read(self._clock(), blocked=path in waiting)
         except OSError:

@@ -1,4 +1,4 @@
-"""The cgroup of one job."""
+"""Reads the cgroup of one job: CPU time, memory, and waits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from chipwatch.host.procfs import RECORD, KeptFile, close_all
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""
 SOME, FULL = (re.compile(rb"^%b .*\btotal=(\d{1,19})\b" % kind, re.MULTILINE) for kind in (b"some", b"full"))
-"""Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
+"""Match the microseconds in a pressure file: https://docs.kernel.org/accounting/psi.html ."""
 PRESSURES: Final = {
     "io_some": ("io.pressure", SOME), "cpu_some": ("cpu.pressure", SOME), "memory_full": ("memory.pressure", FULL),
 }  # fmt: skip
-"""A field of GroupUse -> the file, which only v2 has, and the line."""
+"""Field of GroupUse -> the file, which only cgroup v2 has, and the pattern of its line."""
 
 
 class JobGroup(GroupFiles):
     """Reads the usage of a job's cgroup."""
 
     def __init__(self, owner: Owner, group: Cgroup, since: int) -> None:
-        """`since`: when the job was first seen (ns since the epoch), used where no process has its start."""
+        """`since`: time at which the job was first seen (ns since the epoch), used if its start is unknown."""
         self.owner = owner
         self.start_time = owner.since or since
         self._group = group
@@ -38,10 +38,10 @@ class JobGroup(GroupFiles):
         self._due = 0
 
     def read(self, now: int, *, blocked: bool) -> GroupUse:
-        """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
+        """Return the job's usage at `now` (monotonic ns); raise OSError if the cgroup is gone."""
         if now >= self._due:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
-        peak = self.figures("peak").get(b"")  # since Linux 5.19
+        peak = self.figures("peak").get(b"")  # exists since Linux 5.19
         if peak is None:
             self._most = max(self._most, self.figures("memory").get(b"", 0))
         stat, swap = self.figures("cpu"), self.figures("swap")
@@ -62,7 +62,7 @@ class JobGroup(GroupFiles):
 
 
 def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:
-    """Return the seconds of stall in a pressure file, None where the kernel keeps no statistics (psi=0)."""
+    """Return the seconds of stall in a pressure file; None if the kernel does not measure it (psi=0)."""
     try:
         total = kind.search(file.read(RECORD)) if file else None
     except OSError:

@@ -1,4 +1,4 @@
-"""Slurm's jobs on this machine, by their cgroups, whether or not they use an accelerator."""
+"""Finds Slurm's jobs on this machine by their cgroups, also jobs without an accelerator."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from chipwatch.host.owners import Owners
 from chipwatch.host.procfs import read
 
 REFRESH: Final = 60 * 10**9
-"""Interval (ns) between searches for the folders of slurmd, and between readings of known jobs."""
+"""Interval (ns) between searches for slurmd's folders, and between readings of known jobs."""
 MAX_FOLDERS: Final = 64
 MAX_ENTRIES: Final = 4096
-"""Entries that are read of a folder of jobs."""
+"""Most entries that are read in a folder of jobs."""
 MAX_TASKS: Final = 16
-"""Tasks of a job whose processes are read."""
+"""Most tasks of a job whose processes are read."""
 FOLDERS: Final = "*.slice/*slurmstepd.scope", "*.slice/*.slice/*slurmstepd.scope", "slurm*/uid_*"
-"""Where Slurm has its jobs in cgroup v2 (CgroupSlice of slurm.schedmd.com/cgroup.conf.html), and in v1."""
+"""Folders with Slurm's jobs in cgroup v2 (CgroupSlice of slurm.schedmd.com/cgroup.conf.html), and in v1."""
 JOB: Final = re.compile(f"job_.+|{SLUID}")
 TASKS: Final = "step_*/user/task_*", "step_*/task_*", "step_*"
-"""Where a job's processes are, below its folder."""
+"""Folders with a job's processes, below the job's folder."""
 
 
 class SlurmJobs:
-    """Finds the jobs, their owners, and the devices that the environment of their steps names."""
+    """Finds jobs with their owners, and the devices that the environment variables of their steps name."""
 
     def __init__(self, proc: Path, sys: Path, owners: Owners) -> None:
         """`proc` and `sys`: the host's /proc and /sys."""
@@ -40,13 +40,13 @@ class SlurmJobs:
         self._folders: list[tuple[Path, str]] = []
         self._due = 0
         self.devices: dict[str, set[str]] = {}
-        """By the path of the job's cgroup."""
+        """Path of a job's cgroup -> devices that its environment names."""
 
     def find(self, now: int, followed: Collection[str], room: int) -> dict[str, Owner]:
         """
-        Return the jobs whose cgroup is not `followed`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
+        Return path of a cgroup, as in /proc/PID/cgroup -> owner, for jobs that are not `followed`.
 
-        The processes of jobs beyond `room` are not read.
+        `now`: monotonic ns. `room`: after this many new jobs, the processes of further ones are not read.
         """
         is_due = now >= self._due
         if is_due:
@@ -62,7 +62,7 @@ class SlurmJobs:
             elif len(jobs_by_path) >= room:
                 jobs_by_path[path] = plain
             elif (owner := self._ask(folder / name, path)) or not self._owners.has_host_pids:
-                jobs_by_path[path] = owner or self._owners.numbered(plain, {})  # else it has no process yet
+                jobs_by_path[path] = owner or self._owners.numbered(plain, {})  # without a process, take it next time
         if is_due:
             paths = {path for _, path in jobs}
             self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
@@ -76,14 +76,14 @@ class SlurmJobs:
         return [(folder, path) for path, folder in folder_by_path.items()]
 
     def _list(self) -> Iterator[tuple[Path, str]]:
-        """Yield the folder of slurmd and the path of each job."""
+        """Yield slurmd's folder and the cgroup path of each job."""
         for folder, path in self._folders:
             with suppress(OSError), os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if JOB.fullmatch(entry.name))
                 yield from ((folder, f"{path}/{name}") for name in names)
 
     def _ask(self, folder: Path, path: str) -> Owner | None:
-        """Return the owner of a job by its processes, and note the devices of each step."""
+        """Return the owner of a job from its processes, None without one; note the devices of its steps."""
         owners: list[Owner] = []
         matches = (match for tasks in TASKS for match in sorted(glob(tasks, root_dir=folder)))  # noqa: PTH207  # in half the time of a Path
         for task in islice(matches, MAX_TASKS):

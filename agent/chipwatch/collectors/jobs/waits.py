@@ -1,4 +1,4 @@
-"""Finds the cause of the wait of processes on an idle accelerator: loaders that compute, and sockets."""
+"""Reads what processes on an idle accelerator wait for: children that load data, or sockets."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import link, read, tcp_sockets
 
 MAX_PROCESSES: Final = 64
-"""Processes on accelerators that are read in a tick."""
+"""Most processes on accelerators that are read in a tick."""
 MAX_CHILDREN: Final = 64
-"""Children of one, and threads that may have forked some."""
+"""Most children of a process, and most threads whose children are listed."""
 MAX_BYTES: Final = 4 << 20
-"""Bytes that are read of the kernel's answer about sockets."""
+"""Most bytes that are read of the kernel's answer about sockets."""
 WAKES: Final = 4.0
-"""Most wake-ups a second, by time-outs, of a thread that receives nothing; a stream of data wakes it more often."""
+"""Most wake-ups per second of a thread that receives nothing; a stream of data wakes it more often."""
 RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
-"""Functions of Linux in which a thread waits for data of one socket: net/core/sock.c, since Linux 4.9 and before."""
+"""Functions of Linux in which a thread waits for one socket: net/core/sock.c, since Linux 4.9 and before."""
 POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select|ep_poll|do_epoll_wait)\b")
-"""Functions in which it waits for several files: fs/select.c, fs/eventpoll.c."""
+"""Functions of Linux in which a thread waits for several files: fs/select.c, fs/eventpoll.c."""
 REFRESH: Final = 60.0
-"""Seconds for which the affinity of a process counts."""
+"""Seconds for which a reading of a process's CPU affinity is used."""
 SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 ESTABLISHED: Final = 1
-"""include/net/tcp_states.h."""
+"""State of a connected TCP socket: include/net/tcp_states.h."""
 REQUEST: Final = struct.Struct("=IHHII BBBBI 48x")
 """A netlink header and inet_diag_req_v2: include/uapi/linux/netlink.h, inet_diag.h."""
 HEADER: Final = struct.Struct("=IHHII")
 MESSAGE: Final = struct.Struct("=56xI8xI")
-"""rqueue and inode of inet_diag_msg: include/uapi/linux/inet_diag.h."""
+"""The fields rqueue and inode of inet_diag_msg: include/uapi/linux/inet_diag.h."""
 TRAFFIC: Final = struct.Struct("=44xI4xI72xQ")
-"""Milliseconds since data was sent and received, and bytes received (Linux 4.1), of tcp_info: linux/tcp.h."""
+"""Fields of tcp_info: ms since data was sent, ms since data was received, bytes received (Linux 4.1): linux/tcp.h."""
 INFO: Final = 2
 DIAG_BY_FAMILY: Final = 20
 DUMP: Final = 0x301
@@ -49,32 +49,32 @@ DONE: Final = 3
 
 
 class _Wait(NamedTuple):
-    """The main thread of a process that waits for data of some socket."""
+    """A process whose main thread waits for data from a socket."""
 
     began: float
     sockets: frozenset[str]
-    """The sockets of which one is awaited, as /proc/PID/fd links to them."""
+    """Sockets, one of which it waits for, as links in /proc/PID/fd name them."""
     switches: int
 
 
 class Waits:
     """
-    Reads processes and their children, and remembers which waited for a socket in the last reading.
+    Reads processes and their children; remembers which of them waited for a socket in the last reading.
 
-    The sockets of other users' processes are seen by root, or with CAP_SYS_PTRACE, only.
+    Sockets of other users' processes are visible only to root or with CAP_SYS_PTRACE.
     """
 
     def __init__(self, proc: Path, unanswered: Callable[[float], set[int]] | None = None) -> None:
-        """`unanswered` returns the sockets that have waited for an answer for so many seconds."""
+        """`unanswered`: returns the inodes of sockets that have waited for an answer for a number of seconds."""
         self._proc = proc
         self._unanswered = unanswered or unanswered_sockets
         self._before: dict[int, _Wait] = {}
         self._moment: float | None = None
         self._bound: dict[tuple[int, float], tuple[float, frozenset[int]]] = {}
-        """The CPUs of a process, by pid and start, and when that was read."""
+        """PID and start of a process -> time of the reading (s), and the CPUs on which it may run."""
 
     def read(self, pids: Collection[int], others: Collection[int], now: float) -> dict[int, ProcessUse]:
-        """Return the usage of `pids` at `now` (s); children that are among `others` do not count as theirs."""
+        """Return the usage of `pids` at `now` (s); processes in `others` do not count as children."""
         before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
         self._before, self._moment = {}, now
         tables: dict[str, set[str]] = {}
@@ -83,7 +83,7 @@ class Waits:
             if stat := self._stat(pid):
                 children = {task: state for task in self._children(pid, others) if (state := self._stat(task))}
                 for task, state in {pid: stat, **children}.items():
-                    with suppress(ValueError):  # a file has an unknown form
+                    with suppress(ValueError):  # a file has an unknown format
                         if wait := self._wait(task, state, seconds, tables):
                             self._before[task] = wait
                 waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
@@ -99,7 +99,7 @@ class Waits:
     def _cpus_of(
         self, key: tuple[int, float], bound: Mapping[tuple[int, float], tuple[float, frozenset[int]]], now: float
     ) -> frozenset[int]:
-        """Return the CPUs on which a process may run, as of the last minute; none if that is unknown."""
+        """Return the CPUs on which a process may run, read at most once a minute; empty if unknown."""
         if key not in bound or now - bound[key][0] > REFRESH:
             status = read(f"{self._proc}/{key[0]}/status").decode(errors="replace")
             self._bound[key] = now, frozenset(cpu_list(field(status, "Cpus_allowed_list:")))
@@ -121,7 +121,7 @@ class Waits:
         return [int(word) for word in words if int(word) not in others][:MAX_CHILDREN]
 
     def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[str]]) -> _Wait | None:
-        """Return the sockets for which the main thread of a process waits; None without one, or if unknown."""
+        """Return the sockets for which a process's main thread waits; None if there is none, or if unknown."""
         where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
         sockets: set[str] = set()
         if RECEIVES.match(where):
@@ -134,12 +134,12 @@ class Waits:
                 tables["diag"] = {f"socket:[{inode}]" for inode in self._unanswered(seconds)}
             if tables["diag"]:
                 sockets = {target for _, target in open_files(self._proc, pid)} & tables["diag"]
-        sockets.discard("socket:[0]")  # of connections that nobody has accepted
+        sockets.discard("socket:[0]")  # connections that nobody has accepted yet
         switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
         return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
 
     def _established(self, pid: int, tables: dict[str, set[str]]) -> set[str]:
-        """Return the sockets of the process's network that are connected and have nothing to read."""
+        """Return the connected sockets without unread data in the network namespace of a process."""
         network = link(f"{self._proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = {
@@ -151,13 +151,13 @@ class Waits:
 
 
 def run_delay(proc: Path | str, pid: int) -> float | None:
-    """Return the seconds for which the main thread of a process was ready to run and had no CPU; None if unknown."""
+    """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
     words = read(f"{proc}/{pid}/schedstat").split()
     return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
 
 def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:
-    """Return whether a thread waited for one socket from one reading to the next, in which nothing came."""
+    """Return True if a thread waited for the same socket in both readings and received nothing between them."""
     if before is None or now is None or before.began != now.began or not before.sockets & now.sockets:
         return False
     return now.switches - before.switches <= WAKES * seconds
@@ -169,11 +169,10 @@ FAMILIES: Final = (2, 10)
 
 def unanswered_sockets(seconds: float) -> set[int]:
     """
-    Return the inodes of connected TCP sockets that sent data after they last received some, `seconds` ago or more.
+    Return the inodes of connected TCP sockets that have waited for an answer for at least `seconds`.
 
-    A socket that never received any is left out: nobody answers there.
-
-    Asks the kernel (sock_diag(7)), for the network of this process; empty where it does not answer.
+    Such a socket has sent data after it last received some. One that never received any is left out: its other side
+    does not answer at all. The kernel is asked (sock_diag(7)) about the network of this process; {} if it refuses.
     """
     inodes: set[int] = set()
     for family in FAMILIES:

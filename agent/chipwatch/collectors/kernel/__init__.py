@@ -1,4 +1,4 @@
-"""Trouble that the kernel logs, counted by kind; details are in docs/node-health.md."""
+"""Counts messages of the kernel that report trouble, by kind; docs/node-health.md."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ RESTRICTED: Final = (
     " Kubernetes: privileged)"
 )
 STATE: Final = "kernel.json"
-"""File in the state folder."""
+"""Name of the file in the state folder."""
 MAX_STATE: Final = 1 << 16
-"""Bytes of that file."""
+"""Most bytes of that file."""
 ZEROS: Final = 15.0
-"""Seconds between two readings that have kinds without events, too."""
+"""Seconds between two readings that also have the kinds without events."""
 SAVE: Final = 60.0
-"""Most seconds until a reading without a new count is saved; a new count is saved at once."""
+"""Most seconds between two saves. A new count is saved at once."""
 MAX_MESSAGE: Final = 300
-"""Characters of a message that is shown as evidence."""
+"""Most characters of a message that is shown as evidence."""
 DIMS: Final = {kind: Dimensions(kind=kind) for kind in KINDS}
 Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""A number that a datapoint can have."""
+"""A value that a datapoint can have."""
 
 
 class KernelCounts(msgspec.Struct):
-    """The counts of one boot, as the state folder keeps them."""
+    """The counts since one boot, as the state folder keeps them."""
 
     boot: str
     next: Whole | None = None
-    """Number of the message that is read next."""
+    """Number of the next message to read."""
     lost: Whole = 0
     since: Whole = 0
-    """When all counts were 0; 0 before the first reading."""
+    """Time at which all counts were 0 (ns since the epoch); 0 before the first reading."""
     counts: dict[str, Whole] = {}
     starts: dict[str, Whole] = {}
-    """When the count of a kind was 0, for those with events."""
+    """Kind with events -> start time of its counter (ns since the epoch)."""
     evidence: dict[str, tuple[Whole, str]] = {}
-    """Time and text of the last message of a kind."""
+    """Kind -> time and text of its last message."""
 
 
 class KernelCollector(Collector):
     """
-    Counts the kernel's messages since the boot, each once, also over a restart of the agent.
+    Counts the kernel's messages since the boot, each exactly once, also across a restart of the agent.
 
-    The state folder keeps the counts and the number of the next message, with the boot that both belong to.
+    The state folder keeps the counts, the number of the next message, and the identity of the boot.
     """
 
     metrics = (EVENTS, LOST)
@@ -89,7 +89,7 @@ class KernelCollector(Collector):
         self._kept = KernelCounts("")
         self._zeros_pace = Pace(ZEROS)
         self._read_at: int | None = None
-        """Time of the last whole reading."""
+        """Time of the last complete reading (ns since the epoch)."""
         self._saved = 0.0
 
     def waits(self) -> bool:
@@ -114,9 +114,9 @@ class KernelCollector(Collector):
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """
-        Yield a counter for each kind that had events, with `zeros` now and then for each kind.
+        Yield a counter for each kind with events; with `zeros` also for other kinds, less often.
 
-        Without `zeros`, one whose first event comes now starts at the last reading: so its increase is known.
+        Without `zeros`, a kind with its first event starts at the last reading, so that its increase is known.
         """
         assert self._log is not None
         log, kept, lost = self._log, self._kept, self._log.lost
@@ -131,7 +131,7 @@ class KernelCollector(Collector):
         if not log.is_drained:
             return
         if not kept.since:
-            # The boot if its first message is still there, else now.
+            # Count from the boot if its first message is still in the log, otherwise from now.
             boot = boot_time(self._config.proc) if log.first == 0 else None
             kept.since = min(at, boot or at)
         start = kept.since if self._given.zeros or self._read_at is None else min(self._read_at, at - 1)
@@ -157,7 +157,7 @@ class KernelCollector(Collector):
             self._log = None
 
     def _load(self, log: KernelLog) -> None:
-        """Restore the counts of an earlier process of this boot; raise OSError, MsgspecError or RecursionError."""
+        """Restore the counts of an earlier run since this boot; raise OSError, MsgspecError or RecursionError."""
         new = self._kept
         if self._given.state is None or not new.boot:
             return
@@ -171,7 +171,7 @@ class KernelCollector(Collector):
             self._kept, log.next = kept, kept.next
 
     def _save(self) -> None:
-        """Keep the counts in the state folder, if it exists and belongs to this user."""
+        """Save the counts, if the state folder exists and belongs to this user."""
         self._saved = time.monotonic()
         if self._given.state is not None and self._kept.next is not None and self._kept.since:
             with suppress(OSError):

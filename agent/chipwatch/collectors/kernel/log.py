@@ -11,34 +11,34 @@ from typing import Final
 from chipwatch.host.procfs import OpenFile
 
 MAX_RECORD: Final = 8192
-"""Bytes of the longest record; the kernel refuses a shorter buffer (CONSOLE_EXT_LOG_MAX before 6.4)."""
+"""Bytes of the longest record; the kernel refuses a smaller buffer (CONSOLE_EXT_LOG_MAX before 6.4)."""
 MAX_RECORDS: Final = 50_000
-"""Records that one reading takes; the next reading takes the rest."""
+"""Most records of one reading; the next reading takes the rest."""
 KERNEL: Final = 8
-"""Priorities below this are the kernel's own messages; the others were written by programs."""
+"""Priorities below this belong to messages of the kernel; programs have written the others."""
 
 
 class KernelLog(OpenFile):
-    """An open log: `read` yields each record once, also where an earlier process has read those before `next`."""
+    """An open log whose `read` yields each record once. Set `next` to skip records that an earlier run has read."""
 
     def __init__(self, path: Path) -> None:
         """Open the log at its oldest record; raise OSError."""
         super().__init__(path)
         self.next: int | None = None
-        """Number of the record that is due; None: any."""
+        """Number of the next record to read; None for any."""
         self.first: int | None = None
-        """Number of the oldest record that was there, or None if none was read."""
+        """Number of the oldest record in the log; None before the first was read."""
         self.lost = 0
-        """Records that were overwritten before they were read."""
+        """Number of records that were overwritten before they were read."""
         self.is_drained = False
-        """True if the last reading took all records."""
+        """True if the last reading reached the end of the log."""
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """
-        Yield time and text of the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError.
+        Yield (time, text) of the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError.
 
-        The time is in microseconds since the boot, on a clock that stops during suspend. The lines after the
-        first one of a text name the device.
+        The time is in microseconds since the boot, on a clock that stops during suspend. Further lines of a text name
+        the device.
         """
         for _ in range(MAX_RECORDS):
             try:
@@ -48,7 +48,7 @@ class KernelLog(OpenFile):
             except OSError as problem:
                 if problem.errno != errno.EPIPE:
                     raise
-                continue  # the record was overwritten: the next call returns the oldest one
+                continue  # the record was overwritten; the next call returns the oldest one that is left
             if not record:
                 self.is_drained = True
                 return

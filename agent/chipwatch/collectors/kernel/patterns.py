@@ -1,4 +1,4 @@
-"""The messages of the kernel's log that are counted, by kind."""
+"""Recognizes the messages of the kernel's log that are counted."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ PATTERNS: Final = {
     "nccl_segfault": r"[^\[]{1,15}\[[0-9]+\]: segfault at .* in libnccl",
     "file_limit": r"VFS: file-max limit [0-9]+ reached",
 }
-"""Kind -> how a message begins; the sources of each are in tests/fixtures/SOURCES.kernel.txt."""
+"""Kind -> pattern of the beginning of a message; tests/fixtures/SOURCES.kernel.txt has the sources of each."""
 APPLICATIONS_XID: Final = "xid_app"
-"""The kind of an Xid that needs no action of an administrator; a program causes these by itself."""
+"""Kind of an Xid that a program causes and that needs no action of an administrator."""
 XIDS: Final = {"reset_gpu": "xid_reset", "restart_machine": "xid_restart", "check_hardware": "xid_check"}
-"""Immediate action of NVIDIA's catalogue -> kind; the others that do not belong to an application remain `xid`."""
+"""Immediate action in NVIDIA's catalogue -> kind. With another action, and not by an application, it stays `xid`."""
 KINDS: Final = (*PATTERNS, *XIDS.values(), APPLICATIONS_XID)
 ANY: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()).encode())
 
 
 def kind_of(message: bytes) -> str | None:
-    """Return the kind of a message by its beginning, since programs may add text; None if it is not counted."""
+    """Return the kind of a message, None if it is not counted. Its beginning decides: programs may write the rest."""
     if not (match := ANY.match(message)):
         return None
     if not match["code"]:

@@ -1,4 +1,4 @@
-"""Asks RAS, a service in each process that uses NCCL, which ranks are behind or missing; see docs/why.md."""
+"""Asks RAS, a service in each process that uses NCCL, for ranks that are behind or missing; docs/why.md."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ COLLECTIVES: Final = counter(
     "job.collectives", "{collective}", "Collectives that the job launched since its first answer.", dims=("job",)
 )
 FIGURES: Final = {RANKS: "ranks", BEHIND: "behind_count", MISSING: "missing_count", COLLECTIVES: "launched"}
-"""Metric -> the field of JobCollectives."""
+"""Metric -> its field in JobCollectives."""
 
 PORT: Final = 28028
-"""NCCL_RAS_CLIENT_PORT of src/include/ras.h of github.com/NVIDIA/nccl."""
+"""Default port of RAS: NCCL_RAS_CLIENT_PORT in src/include/ras.h of github.com/NVIDIA/nccl."""
 FRESH: Final = 4
-"""Intervals for which an answer counts."""
+"""Intervals for which an answer is reported."""
 ELSEWHERE: Final = "its NCCL listens in another network namespace: run the agent in the host's, or in that of the job"
 HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
 
 
 class NcclCollector(Collector):
-    """Asks the RAS service of each job on this machine, one after the other, on one separate thread."""
+    """Asks the RAS service of each job on this machine, one after another, on a separate thread."""
 
     metrics = tuple(FIGURES)
     needs = Needs(pids=True, devices=Level.ALL)
@@ -113,7 +113,7 @@ class NcclCollector(Collector):
             yield metric.point(at, value, dims, start_time=starts[dims] if metric is COLLECTIVES else None)
 
     def facts(self) -> list[JobCollectives]:
-        """Return what is known of each job."""
+        """Return the last answer about each job, and problems."""
         return [*self._problems, *(item.facts for item in self._endpoints.values() if item.facts)]
 
     def describe(self) -> str:
@@ -125,7 +125,7 @@ class NcclCollector(Collector):
         self._endpoints, self._problems, self._due = {}, [], 0.0
 
     def _ask(self, endpoints: Iterable[RasService]) -> None:
-        """Ask the services that are due; runs on a separate thread, until each has answered or its time is over."""
+        """Ask services one after another; runs on a separate thread until each has answered or timed out."""
         for endpoint in endpoints:
             begun = time.monotonic()
             try:
@@ -136,7 +136,7 @@ class NcclCollector(Collector):
         self._answers.put(None)
 
     def _take(self, now: float, at: int) -> None:
-        """Take the answers that have come."""
+        """Take the answers that have arrived."""
         with suppress(Empty):
             while True:
                 if (item := self._answers.get_nowait()) is None:
@@ -149,7 +149,7 @@ class NcclCollector(Collector):
                     endpoint.take(answer, took, now, at, self._config.every)
 
     def _find(self) -> None:
-        """Find the services of the processes on devices."""
+        """Find the RAS services of the processes on devices."""
         assert self._owners is not None
         proc = self._config.proc
         jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
@@ -175,6 +175,6 @@ class NcclCollector(Collector):
         before, self._endpoints = self._endpoints, {}
         for address, mine in jobs_by_address.items():
             service = before.get(address)
-            if not service or service.jobs.keys().isdisjoint(mine):  # it was another job's
+            if not service or service.jobs.keys().isdisjoint(mine):  # another job had this address before
                 service = RasService(*address)
             service.jobs, self._endpoints[address] = mine, service

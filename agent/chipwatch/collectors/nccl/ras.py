@@ -1,4 +1,4 @@
-"""Parses the answers of NCCL's RAS part by part: `ras_text` of NCCL 2.24 and later, `ras_json` of 2.28.7 and later."""
+"""Parses an answer of NCCL's RAS while it arrives: text since NCCL 2.24, JSON since 2.28.7."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from chipwatch.collectors.nccl.ras_text import RasText
 
 MAX_PART: Final = 1 << 12
-"""Bytes of a line of text, or of a rank in JSON, which has about 600."""
+"""Most bytes of a part: a line of text, or a rank in JSON, which has about 600."""
 MAX_NAMES: Final = 16
-"""Ranks of a state that are named."""
+"""Most ranks of one state that are named."""
 MAX_COMMUNICATORS: Final = 1024
-"""Communicators with differences that are kept."""
+"""Most communicators with differences that are kept."""
 
 
 class UnreadableAnswer(ValueError):
-    """The answer is not one of RAS, or not whole."""
+    """The answer does not come from RAS, or is incomplete."""
 
 
 class Group(NamedTuple):
@@ -32,49 +32,49 @@ class Group(NamedTuple):
 
 
 class Communicator(NamedTuple):
-    """A communicator, and what is wrong with it."""
+    """A communicator of NCCL, with the ranks that differ from others."""
 
     name: str
     behind: Mapping[tuple[str, int], Group] = MappingProxyType({})
-    """Ranks that launched fewer of an operation than others: operation and number -> the ranks."""
+    """Operation and its number of launches -> ranks that launched it less often than others."""
     missing: Group = Group()
     failed: Group = Group()
     """Ranks with an error of NCCL."""
     most: Mapping[str, int] = MappingProxyType({})
-    """Operation -> the number that its foremost ranks have launched."""
+    """Operation -> the highest number of launches of any rank."""
     ahead: Sequence[Rank] = ()
     """Some of the ranks that are not behind."""
     size: int = 0
-    """Its ranks; 0 if unknown."""
+    """Number of its ranks; 0 if unknown."""
 
 
 def both(first: Group, second: Group) -> Group:
-    """Return the ranks of two groups."""
+    """Combine the ranks of two groups."""
     return Group(first.number + second.number, (*first.ranks, *second.ranks)[:MAX_NAMES])
 
 
 class RasAnswer:
-    """One answer, parsed as it comes; only the ranks that differ from the others are kept."""
+    """One answer, parsed while it arrives. Only ranks that differ from others are kept."""
 
     def __init__(self, wanted: Collection[int] = ()) -> None:
-        """`wanted`: pids to look for."""
+        """`wanted`: PIDs to look for in the answer."""
         self.version = ""
         self.devices = 0
-        """GPUs of the job."""
+        """Number of GPUs of the job."""
         self.dead = 0
-        """Processes that RAS considers dead."""
+        """Number of processes that RAS considers dead."""
         self.communicators: dict[str, Communicator] = {}
-        """Communicators with differences between their ranks."""
+        """Name -> communicator, for those whose ranks differ."""
         self.launched: dict[str, int] = {}
-        """Collectives by communicator, as its foremost rank has launched them; the text leaves that out."""
+        """Communicator -> highest number of collectives that a rank launched; empty for an answer in text."""
         self.wanted = wanted
         self.pids: set[int] = set()
-        """Processes of `wanted` that are in the answer, in JSON."""
+        """PIDs of `wanted` that a JSON answer has."""
         self._rest = b""
         self._parts: RasJson | RasText | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes; raise UnreadableAnswer."""
+        """Parse the next bytes; raise UnreadableAnswer."""
         self._rest += data
         reader = self._parts = self._parts or self._begin()
         if reader is None:
@@ -86,15 +86,15 @@ class RasAnswer:
             reader.take(part)
 
     def finish(self) -> RasAnswer:
-        """Return this answer; raise UnreadableAnswer if it is not whole."""
+        """End the answer and return it; raise UnreadableAnswer if it is incomplete."""
         if self._parts is None or not self._parts.end(self._rest):
             raise UnreadableAnswer("the answer is not whole")
         self._parts, self._rest = None, b""
         return self
 
     def _begin(self) -> RasJson | RasText | None:
-        """Drop the answers to what came before the query; return the reader of the report, once that has begun."""
-        from chipwatch.collectors.nccl.ras_json import RasJson  # noqa: PLC0415  # which imports this
+        """Skip the answers to earlier commands; return a parser once the report has begun, otherwise None."""
+        from chipwatch.collectors.nccl.ras_json import RasJson  # noqa: PLC0415  # it imports this module
         from chipwatch.collectors.nccl.ras_text import RasText  # noqa: PLC0415
 
         while b"\n" in self._rest:

@@ -1,4 +1,4 @@
-"""RAS's answer in JSON: a part is what stands between two ranks."""
+"""Parses an answer of RAS in JSON. A part is the text between the keys "rank" of two ranks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from chipwatch.collectors.nccl.ras import MAX_COMMUNICATORS, MAX_NAMES, Communic
 from chipwatch.contract.owner import Rank
 
 MAX_WHO: Final = 512
-"""Bytes of a rank before its state."""
+"""Most bytes of a rank before its state."""
 MAX_GROUPS: Final = 512
-"""Different states of ranks in a communicator; one with more is not compared."""
+"""Most different states of ranks in a communicator; one with more is not compared."""
 MAX_NAMED: Final = 4096
-"""Ranks that are named in one answer."""
+"""Most ranks that are named in one answer."""
 MAX_COUNTED: Final = 1 << 16
-"""Devices and communicators that are counted."""
+"""Most devices and most communicators that are counted."""
 RANK: Final = b'"rank":'
 FIELD: Final = re.compile(rb'"(\w+)":\s*(-?\d{1,19}|true|false|"[^"]*")')
 IN_PROGRESS: Final = 7
-"""ncclInProgress of nccl.h."""
+"""The code ncclInProgress of nccl.h, which does not mean an error."""
 
 
 class RasJson:
@@ -30,14 +30,14 @@ class RasJson:
     def __init__(self, answer: RasAnswer) -> None:
         self._answer, self._room = answer, MAX_NAMED
         self._seen: set[int] = set()
-        """Hashes of the places of ranks."""
+        """Hashes of the devices of ranks: host, process, GPU."""
         self._header: dict[str, str] | None = None
         self._groups: dict[bytes, list[bytes]] = {}
         self._counts: dict[bytes, int] = {}
         self._is_missing = self._is_scattered = False
 
     def end(self, rest: bytes) -> bool:
-        """Take what is left at the end; return whether the answer is whole."""
+        """Parse the rest of the answer; return True if the answer is complete."""
         self.take(rest)
         self._end_communicator()
         self._answer.devices = len(self._seen)
@@ -56,7 +56,7 @@ class RasJson:
             self._is_missing = True
 
     def _note_rank(self, part: bytes) -> None:
-        """Add a rank to the group of its state: its text from `status` on, which most ranks share."""
+        """Add a rank to the group of ranks with the same state: the text from `status` on, which most ranks share."""
         begin = part.find(b'"status"')
         end = part.find(b"}", begin if self._is_missing else part.find(b'"collective_counts"', begin))
         if not 0 <= begin < MAX_WHO or end < 0:
@@ -76,7 +76,7 @@ class RasJson:
             self._groups[state].append(who)
 
     def _end_communicator(self) -> None:
-        """Compare the groups of the communicator that ends here."""
+        """At the end of a communicator, compare its groups of ranks."""
         answer, header, counts, groups = self._answer, self._header, self._counts, self._groups
         self._header, self._counts, self._groups = None, {}, {}
         is_scattered, self._is_scattered = self._is_scattered, False
@@ -87,13 +87,13 @@ class RasJson:
         for state, number in counts.items():
             fields, group = _fields(state), Group(number)
             if "unresponsive" in fields:
-                if "true" in fields.values():  # else it answers, and has left the communicator or not yet joined it
+                if "true" in fields.values():  # otherwise it answers, but has left the communicator or not joined yet
                     missing = both(missing, self._named(group, groups[state]))
                 answer.dead += number * (fields.get("considered_dead") == "true")
                 continue
             if int(fields.get("async_error", "0")) not in (0, IN_PROGRESS):
                 failed = both(failed, self._named(group, groups[state]))
-            is_steady &= "true" not in fields.values() and fields.get("init_state") == "0"  # it neither begins nor ends
+            is_steady &= "true" not in fields.values() and fields.get("init_state") == "0"  # no rank starts or ends
             launched[state] = {key: int(value) for key, value in fields.items() if key[0].isupper()}
         most = {key: max(each.get(key, 0) for each in launched.values()) for each in launched.values() for key in each}
         behind: dict[tuple[str, int], Group] = {}
@@ -111,7 +111,7 @@ class RasJson:
             answer.communicators[name] = Communicator(name, behind, missing, failed, most, ahead, size)
 
     def _named(self, group: Group, ranks: list[bytes]) -> Group:
-        """Return the group with the names of its ranks."""
+        """Add the names of its ranks to a group, as many as there is room for."""
         ranks = ranks[: self._room]
         self._room -= len(ranks)
         return group._replace(ranks=tuple(map(_rank, ranks)))

@@ -1,4 +1,4 @@
-"""RAS's answer in text: a part is a line."""
+"""Parses an answer of RAS in text. A part is a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chipwatch.collectors.nccl.ras import MAX_COMMUNICATORS, MAX_NAMES, Communic
 from chipwatch.contract.owner import Rank
 
 ROW: Final = re.compile(rb"\s*\d+\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+(\d{1,9})\s+(\S+)\s+\S+$")
-"""A group of communicators: its ranks in each of them and in all, its status, its errors."""
+"""Matches a row about a group of communicators: ranks in each, ranks in all, status, errors."""
 BLOCK: Final = re.compile(rb"#(\d+-\d+) \(([0-9a-f]+)\) (\w+)")
 NAME: Final = re.compile(
     rb"  Rank (\d+)\b.*?(?:-- GPU (\d+)(?: \(NVML (\d+)\))? managed by process (\d+) on node (\S+))?$"
@@ -26,7 +26,7 @@ ERRORS: Final = re.compile(rb"  (?:Initialization|Asynchronous) errors? on (\d{1
 
 
 class RasText:
-    """Reads the lines below the name of each communicator."""
+    """Parses the lines below the name of each communicator."""
 
     separator = b"\n"
 
@@ -35,15 +35,15 @@ class RasText:
         self._block, self._kind, self._operation = "", "", ""
         self._value = -1
         self._unsteady: set[str] = set()
-        """Communicators of which some ranks begin or end."""
+        """Communicators with ranks that are starting or ending."""
         self._lost: list[Rank] = []
-        """Processes that are named as unresponsive or dead."""
+        """Processes that the answer names as unresponsive or dead."""
         self._dead: list[Rank] = []
-        """The dead ones of these."""
+        """Processes that the answer names as dead."""
 
     def end(self, rest: bytes) -> bool:
-        """Compare the communicators; return whether the answer is whole."""
-        del rest  # of a line that did not end
+        """Compare the communicators; return True if the answer is complete."""
+        del rest  # an unfinished line
         answer = self._answer
         answer.communicators = {name: self._compared(item) for name, item in answer.communicators.items()}
         if answer.dead and not any(item.missing.number for item in answer.communicators.values()):
@@ -73,7 +73,7 @@ class RasText:
             self._dead += self._lost[-1:] if self._kind == "DEAD" else ()
 
     def _detailed(self, item: Communicator, line: bytes) -> Communicator:
-        """Return a communicator with what a line below its name says."""
+        """Add the content of a line to its communicator."""
         if kind := KIND.match(line):
             self._operation, self._value = _text(kind[1]), -1
             self._unsteady |= {self._block} if self._operation == "status" else set()
@@ -98,15 +98,15 @@ class RasText:
         return item
 
     def _compared(self, item: Communicator) -> Communicator:
-        """Return a communicator of the text without its foremost ranks, and with the processes of missing ranks."""
+        """Remove the ranks that are ahead from those behind, and name the processes of missing ranks."""
         most: dict[str, int] = {}
         for operation, value in item.behind if item.name not in self._unsteady else ():
             most[operation] = max(value, most.get(operation, 0))
         behind = {key: group for key, group in item.behind.items() if key[1] < most.get(key[0], 0)}
         ranks: Sequence[Rank] = item.missing.ranks
-        if len(ranks) == len(self._lost) == 1 and not ranks[0].host:  # NCCL 2.24 and 2.25 name them in two places
+        if len(ranks) == len(self._lost) == 1 and not ranks[0].host:  # NCCL 2.24, 2.25: rank and process are apart
             ranks = [self._lost[0]._replace(rank=ranks[0].rank)]
-        elif not ranks and item.missing.number:  # which RAS does not name where they are many
+        elif not ranks and item.missing.number:  # RAS does not name many missing ranks
             ranks = self._dead
         return item._replace(behind=behind, most=most, missing=item.missing._replace(ranks=ranks))
 

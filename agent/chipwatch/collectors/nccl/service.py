@@ -1,4 +1,4 @@
-"""One RAS service of NCCL: asks it, and compares its answers."""
+"""Asks one RAS service of NCCL, and compares its answers over time."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from chipwatch.host.pace import Backoff
 from chipwatch.host.procfs import read
 
 QUESTION: Final = b"set format json\nverbose status\n"
-"""NCCL before 2.28.7 knows no formats, and answers in text: rasClientEventLoop of src/ras/client_support.cc."""
+"""Commands to RAS. NCCL before 2.28.7 ignores the format, and answers in text: rasClientEventLoop."""
 TIMEOUT: Final = 10.0
-"""Seconds for a whole answer; RAS itself waits 5 s for processes that do not answer."""
+"""Seconds for a complete answer; RAS waits 5 s for processes that do not answer."""
 CONNECT: Final = 2.0
 MAX_BYTES: Final = 1 << 26
-"""Bytes of an answer; 10,000 ranks have 5.4 MB for each communicator of all ranks."""
+"""Most bytes of an answer; 10,000 ranks have 5.4 MB for each communicator of all ranks."""
 SHARE: Final = 30
-"""An answer takes at most one part in so many of the time of the job's service."""
+"""Factor: the next question waits this many times the duration of an answer, so the service stays mostly free."""
 LASTING: Final = 25.0
-"""Seconds for which a rank must be behind or missing: RAS sees ranks move on while it asks them."""
+"""Seconds for which a rank must be behind or missing to be reported, because ranks go on while RAS asks them."""
 MAX_ENVIRONMENT: Final = 1 << 20
-"""Bytes of an environment that are read."""
+"""Most bytes of an environment that are read."""
 VARIABLE: Final = b"\0NCCL_RAS_ADDR="
 Jobs = dict[int, Owner]
-"""The jobs of processes by pid."""
+"""PID -> the process's job."""
 
 
 def port_of(proc: Path, pid: int, default: int) -> int:
-    """Return the port of RAS in the environment of a process, else `default`."""
+    """Return the port of RAS from the environment of a process; `default` if it has none."""
     value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_ENVIRONMENT)).partition(VARIABLE)[2].partition(b"\0")[0]
     number = value.rpartition(b":")[2]
     return int(number) if number.isdigit() and len(number) < 6 else default
 
 
 class RasService:
-    """One RAS service, and what its last answers say."""
+    """One RAS service, its last answer, and the state to compare the next one."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         self.jobs: Jobs = {}
-        """Processes that listen here."""
+        """The processes that listen on this address."""
         self.due = 0.0
         self.moment = 0.0
-        """When the last answer came (monotonic s)."""
+        """Time of the last answer (monotonic s)."""
         self.start = 0
-        """When the first answer came (ns since the epoch)."""
+        """Time of the first answer (ns since the epoch)."""
         self.facts: JobCollectives | None = None
         self._backoff = Backoff()
         self._launched: dict[str, int] = {}
         self._total = 0.0
         self._since: dict[tuple[str, str, int], float] = {}
-        """When each group of ranks was first seen behind, or missing (monotonic s)."""
+        """Group of ranks -> time (monotonic s) since which it is behind or missing."""
 
     def ask(self) -> RasAnswer:
-        """Return the whole answer; raise OSError or ValueError."""
+        """Ask the service; return its complete answer. Raise OSError or ValueError."""
         answer, left, deadline = RasAnswer(self.jobs if self.is_shared else ()), MAX_BYTES, time.monotonic() + TIMEOUT
         with socket.create_connection((self.host, self.port), CONNECT) as connection:
             connection.sendall(QUESTION)
@@ -78,11 +78,11 @@ class RasService:
 
     @property
     def is_shared(self) -> bool:
-        """True if several jobs listen here, which SO_REUSEPORT allows: the kernel chooses the one that answers."""
+        """True if several jobs listen on this address (SO_REUSEPORT); the kernel then chooses which one answers."""
         return len({owner.key for owner in self.jobs.values()}) > 1
 
     def fail(self, problem: Exception, now: float) -> None:
-        """Note why there is no answer; ask again later."""
+        """Record why there is no answer; postpone the next question."""
         self.due = now + self._backoff.fail(now)
         why = f"no answer in {TIMEOUT:g} s" if isinstance(problem, TimeoutError) else str(problem)
         why = os_text(problem) if isinstance(problem, OSError) and problem.strerror else why
@@ -92,7 +92,7 @@ class RasService:
         self.facts = JobCollectives(next(iter(self.jobs.values())), problem=problem)
 
     def take(self, answer: RasAnswer, took: float, now: float, at: int, every: float) -> None:
-        """Compare an answer, which took so many seconds, with those before it."""
+        """Compare an answer with earlier ones; `took`: its duration (s), `every`: the usual interval (s)."""
         self._backoff.succeed()
         self.moment, self.start = now, self.start or at
         items = answer.communicators.values()
@@ -125,9 +125,9 @@ def _first(
     behind: Mapping[tuple[str, str, int], Group], communicators: Mapping[str, Communicator]
 ) -> tuple[list[Rank], int, str]:
     """
-    Return the ranks that others wait for, their number, and how far they are behind.
+    Return the ranks that others wait for, their number, and a sentence on how far they are behind.
 
-    A rank that is behind in one communicator, and foremost in another that waits, waits itself.
+    A rank that is behind in one communicator but ahead in another one only waits for others, so it does not count.
     """
     waiting = {rank._replace(rank=-1) for name, _, _ in behind for rank in communicators[name].ahead}
     causes: dict[Rank, tuple[int, Rank, str]] = {}

@@ -1,4 +1,4 @@
-"""Traffic, errors and drops of the network interfaces; TCP retransmissions, and traffic that the cloud held back."""
+"""Collects traffic and errors of network interfaces, TCP retransmissions, and packets that a cloud throttled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DROPS: Final = counter(
     Level.DETAILED, _KEYS)  # fmt: skip
 
 ALLOWANCES_EVERY: Final = 15.0
-"""Seconds between two readings of the allowances; each one costs a command to the network card."""
+"""Seconds between two readings of allowances, because each sends a command to the network card."""
 
 RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
 TIMEOUTS: Final = counter(
@@ -51,19 +51,19 @@ TCP_COLUMNS: Final = {
     (b"TcpExt:", b"ListenDrops"): LISTEN_DROPS,
 }
 FILES: Final = {"snmp": Level.BASIC, "netstat": Level.DETAILED}
-"""File -> the lowest level of a metric in it; the kernel adds up hundreds of counters of all CPUs for a reading."""
+"""File -> lowest level of its metrics. It is read only if needed: the kernel sums hundreds of counters for it."""
 PROTOCOLS: Final = (b"Tcp:", b"TcpExt:")
 
 
 class Tcp:
-    """The counters; none where the files are absent."""
+    """The TCP counters of the kernel; none if its files are absent."""
 
     def __init__(self, folder: Path, level: Level) -> None:
-        """Take the folder `net` of a process in the namespace, and the highest level that is wanted."""
+        """`folder`: /proc/PID/net of a process in the network namespace; `level`: highest level of metrics."""
         self._files = [file for name, least in FILES.items() if least <= level and (file := open_kept(folder / name))]
 
     def points(self, at: int, counters: Counters) -> Iterator[Datapoint]:
-        """Yield the points of `counters`; raise OSError."""
+        """Yield the points; `counters` has their start times. Raise OSError."""
         for file in self._files:
             yield from file.parse(lambda data: list(_points(data, at, counters)))
 
@@ -73,7 +73,7 @@ class Tcp:
 
 
 def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:
-    """Yield the points of pairs of lines: names, then values."""
+    """Parse pairs of lines, names and values, and yield their points."""
     lines = data.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=True):
         if names.startswith(PROTOCOLS):
@@ -87,7 +87,7 @@ def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:
 
 @lru_cache(maxsize=8)
 def _places(names: bytes) -> tuple[int, list[tuple[Metric, int]]]:
-    """Return the number of words of a line, and where the metrics are in it; the kernel has the same line each time."""
+    """Return the number of words in a line of names, and the index of each metric. Cached: the line never changes."""
     protocol, *keys = names.split()
     there = enumerate(keys, 1)
     wanted = [(TCP_COLUMNS[protocol, key], place) for place, key in there if (protocol, key) in TCP_COLUMNS]
@@ -95,7 +95,7 @@ def _places(names: bytes) -> tuple[int, list[tuple[Metric, int]]]:
 
 
 class _Traffic(NamedTuple):
-    """Counters of one interface, in bytes and packets; None if the platform does not count."""
+    """Counters of one interface, in bytes and packets; None if the platform does not count these."""
 
     sent: int
     received: int
@@ -120,7 +120,7 @@ def _traffic(data: bytes) -> dict[str, _Traffic]:
 
 
 def _psutil_traffic(psutil: Any) -> dict[str, _Traffic]:
-    """Return the traffic; on macOS and BSD the number of dropped outgoing packets is always 0, so not known."""
+    """Return the traffic. On macOS and BSD, dropped outgoing packets are always 0, so they are unknown."""
     return {
         name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, None, c.dropin)
         for name, c in psutil.net_io_counters(pernic=True, nowrap=False).items()
@@ -128,8 +128,8 @@ def _psutil_traffic(psutil: Any) -> dict[str, _Traffic]:
 
 
 def _source(proc: Path) -> SystemSource[dict[str, _Traffic]]:
-    """Open the table of the interfaces of the host's network namespace, or of this process's own; raise OSError."""
-    # `net` is `self/net`, the reader's own namespace, also in a host's /proc that is mounted elsewhere.
+    """Open the table of interfaces of the host's network namespace, or of this process's; raise OSError."""
+    # /proc/net always shows the reader's namespace, also below a mounted /proc of the host; process 1 has the host's.
     try:
         path = proc / ("net/dev" if proc == Path("/proc") else "1/net/dev")
         return SystemSource(path, _traffic, _psutil_traffic)
@@ -138,14 +138,14 @@ def _source(proc: Path) -> SystemSource[dict[str, _Traffic]]:
 
 
 _Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""The counters of an interface, and the dimensions for both directions, sent, received."""
+"""An interface: its counters, and its dimensions without direction, for sent, for received."""
 
 
 class NetworkCollector(Collector):
     """
-    Reads the counters of the interfaces.
+    Reads the counters of interfaces, of TCP, and of the cloud's limits.
 
-    The sums include all interfaces but the loopback; a bond or a bridge repeats the traffic of its members.
+    The sums include all interfaces except the loopback. A bond or a bridge repeats the traffic of its members.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class NetworkCollector(Collector):
         return False
 
     def open(self, given: Given) -> None:
-        """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
+        """Open the files; raise Unavailable if there is no interface to count."""
         self._level = given.level
         self.close()
         try:

@@ -1,9 +1,9 @@
 """
-Packets that the cloud's network cards held back, from the counters that `ethtool -S` shows; needs no permission.
+Reads how many packets a cloud's network card throttled: counters of `ethtool -S`, which need no permission.
 
-ENA counts each allowance of the instance that was exceeded:
+AWS's ENA counts packets beyond each allowance of the instance:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-network-performance-ena.html
-gVNIC has no allowance, but counts the packets that its receive queues dropped (gve_ethtool.c of Linux).
+Google's gVNIC has no allowances, but counts packets that its receive queues dropped (gve_ethtool.c of Linux).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ DRIVER, STRINGS, STATISTICS = 0x03, 0x1B, 0x1D
 """ETHTOOL_GDRVINFO, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS: include/uapi/linux/ethtool.h."""
 DRIVER_SIZE, COUNT_AT, NAME_SIZE = 196, 180, 32
 MOST: Final = 1 << 14
-"""Most counters of an interface, and the size of each buffer: the kernel may write more than it announced."""
+"""Most counters of an interface. Buffers have room for all: the kernel may write more than it announced."""
 Ethtool = Callable[[str, bytes], bytes]
 
 
 def ethtool(interface: str, request: bytes) -> bytes:
-    """Return the kernel's answer to a request of ethtool; raise OSError."""
+    """Send a request of ethtool to the kernel; return its answer. Raise OSError."""
     data = array("B", request)
     with closing(socket(AF_INET, SOCK_DGRAM)) as control:
         fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), data.buffer_info()[0]))
@@ -54,7 +54,7 @@ def ethtool(interface: str, request: bytes) -> bytes:
 
 
 class Allowances:
-    """Counters of allowances of the interfaces that have them."""
+    """The counters of allowances, of interfaces that have them."""
 
     def __init__(self, call: Ethtool = ethtool) -> None:
         self._call = call
@@ -70,7 +70,7 @@ class Allowances:
                 try:
                     values = self._read(interface, names)
                 except OSError:
-                    del self._names[interface]  # it is gone, or has another number of queues
+                    del self._names[interface]  # the interface is gone, or its number of queues has changed
                     continue
                 yield from self._points(at, Dimensions(interface=interface), values)
 
@@ -88,7 +88,7 @@ class Allowances:
             yield self._counters.total(EXCEEDED, at, members, dims | {"limit": LIMITS[kind]})
 
     def _find(self, interface: str) -> list[str]:
-        """Return the names of all counters of an interface, or none if we want none of them."""
+        """Return the names of all counters of an interface; [] if none of them is of interest."""
         try:
             driver = self._call(interface, struct.pack("=I", DRIVER).ljust(DRIVER_SIZE, b"\0"))
             (size,) = struct.unpack_from("=I", driver, COUNT_AT)
@@ -102,7 +102,7 @@ class Allowances:
         return names if {QUEUE.sub("", name) for name in names} & {AVAILABLE, *LIMITS} else []
 
     def _read(self, interface: str, names: list[str]) -> dict[str, int]:
-        """Return the counters by name; raise OSError."""
+        """Return name -> count; raise OSError."""
         data = self._call(interface, struct.pack("=II", STATISTICS, len(names)) + bytes(8 * MOST))
         if struct.unpack_from("=I", data, 4)[0] != len(names):
             raise OSError(f"{interface} has other counters now")

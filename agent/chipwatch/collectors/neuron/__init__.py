@@ -1,4 +1,4 @@
-"""AWS Trainium and Inferentia, from the records of neuron-monitor and from sysfs."""
+"""Collects metrics of AWS Trainium and Inferentia, from the records of neuron-monitor and from sysfs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from chipwatch.collectors.neuron.sysfs import Devices
 
 MOMENT: Final = 1000
-"""Nanoseconds before the first tick when all counts were zero, so that the first record also counts."""
+"""Nanoseconds before the first tick that counters get as their start, so that the first record also counts."""
 PROGRAM: Final = "neuron-monitor"
 INSTALLED: Final = Path("/opt/aws/neuron/bin") / PROGRAM
-"""Where the package aws-neuronx-tools puts it; only a login shell of the Deep Learning AMI has it in PATH."""
+"""Where the package aws-neuronx-tools installs it. A Deep Learning AMI has it in PATH only in a login shell."""
 
 
 class NeuronCollector(Collector):
     """
-    Runs neuron-monitor and reads its records, or reads them from standard input.
+    Runs neuron-monitor and reads its records, or reads records from standard input.
 
-    Counts are added up, over runtimes and restarts of the monitor. Everything else is as of the last record, and
-    absent once that is three periods old.
+    Counts are added up over runtimes and restarts of the monitor. Gauges have the values of the last record, and are
+    left out once that is three periods old.
     """
 
     metrics = metrics.declared(tagged=False)
@@ -62,7 +62,7 @@ class NeuronCollector(Collector):
         """Where the host's /sys is mounted."""
 
     def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`stdin`: file descriptor of standard input; `clock`: monotonic s."""
+        """`stdin`: file descriptor of standard input; `clock`: returns monotonic seconds."""
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config
@@ -93,7 +93,7 @@ class NeuronCollector(Collector):
         self._devices = Devices(config.sys, kept, report, self._level) if self._level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values as of the last record; raise InputEnded once standard input has ended."""
+        """Yield the values of the last record; raise InputEnded once standard input has ended."""
         if self._end:
             raise self._end
         source, records = self._source, self._records
@@ -117,7 +117,7 @@ class NeuronCollector(Collector):
             raise PartlyCollected(problems)
 
     def facts(self) -> Iterator[MachineIdentity | Device | DeviceProcess | Unlisted]:
-        """Yield the runtimes on each core, as of the last record, cores and their devices: a pod may have either."""
+        """Yield the runtimes on each core in the last record, and cores and devices, because a pod may get either."""
         if not self._records:
             return
         from chipwatch.collectors.neuron.sysfs import ultraserver

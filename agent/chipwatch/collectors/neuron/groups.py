@@ -1,8 +1,8 @@
 """
-Turns the metric groups of a record into rows, merged over runtimes.
+Converts the metric groups of a record to rows, merged over runtimes.
 
 Each runtime lists every core of the machine, with 0 for cores of other runtimes. So utilization is the maximum over
-runtimes, bytes and rates are sums, and a latency is the slowest runtime's.
+runtimes, bytes and rates are sums, and latency is that of the slowest runtime.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BASIC_PERCENTILES: Final = ("p50", "p99")
 MAX_PERCENT: Final = 100
 
 Entry = tuple[str, RecordGroup]
-"""A runtime's tag ("" without tags), and its group."""
+"""A runtime's tag ("" if tags are not used), and its group."""
 
 
 class Groups:
-    """Turns the groups of one record into rows."""
+    """Converts the groups of one record to rows."""
 
     def __init__(self, series: NeuronSeries, reader: RecordReader, level: Level) -> None:
-        """Read the values of metrics up to `level`."""
+        """`level`: highest level of metrics."""
         self._rows, self._reader = series.rows, reader
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL
 
@@ -56,7 +56,7 @@ class Groups:
         yield from self._rows(metrics.PHYSICAL_UTILIZATION, physical)
 
     def memory(self, entries: Sequence[Entry]) -> Iterator[Row]:
-        """Yield the rows of `memory_used`, without the models."""
+        """Yield the rows of `memory_used`, without loaded models."""
         reader = self._reader
         host: Values = {}
         device: Values = {}
@@ -81,7 +81,7 @@ class Groups:
         yield from self._rows(metrics.CORE_MEMORY, cores)
 
     def latency(self, entries: Sequence[Entry]) -> Iterator[Row]:
-        """Yield the latencies of `execution_stats`; none if nothing was executed."""
+        """Yield the latencies of `execution_stats`; none if nothing ran."""
         basic: Values = {}
         detailed: Values = {}
         for tag, group in entries:
@@ -105,7 +105,7 @@ class Groups:
         yield from self._rows(metrics.VCPU, busiest)
 
     def _physical(self, v3d: Any) -> Iterator[tuple[str, float]]:
-        """Yield the utilization of physical cores; by the user guide the keys are `nc_v3.0`, `nc_v3.1` ..."""
+        """Yield the utilization of physical cores; their keys are `nc_v3.0`, `nc_v3.1` ..., by the user guide."""
         reader = self._reader
         for key, core in reader.mapping(v3d, "v3d").items():
             index = key.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The machine in a record: devices and their ECC counters, the instance, the pods that use its cores."""
+"""Reads the parts of a record about the machine: devices, ECC counters, the instance, pods on cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chipwatch.host.supervised_process import quoted
 
 HARDWARE: Final = "neuron_hw_counters"
 OF_HOST: Final = frozenset({"vcpu_usage", "memory_info"})
-"""Groups of host metrics, which other collectors read."""
+"""Groups about the host, which are ignored: other collectors read the same."""
 ECC: Final = tuple(
     (f"{memory}_ecc_{kind}", memory, corrected, metric)
     for memory in ("mem", "sram")
@@ -28,27 +28,27 @@ IDENTITY: Final = {
     "instance_availability_zone": "availability_zone",
     "ultraserver_id": "ultraserver_id",
 }
-"""Our dimension names by the keys of `instance_info`."""
+"""Key of `instance_info` -> our dimension."""
 MAX_DEVICES: Final = 1024
 
 
 class NeuronMachine:
-    """Keeps the state of the machine over records."""
+    """The state of the machine from record to record."""
 
     def __init__(self, series: NeuronSeries, reader: RecordReader, *, ecc_per_period: bool, kept: LastValues) -> None:
-        """Take what an earlier run `kept` of the devices' counters."""
+        """`kept`: counters of the devices from an earlier run."""
         self._series, self._reader = series, reader
         self._ecc_per_period, self._kept = ecc_per_period, kept
         self._ecc: dict[tuple[str, ...], Life] = {}
         self._pods_until = 0.0
         self.identity: Mapping[str, str] = {}
-        """Dimension names and values of this instance; a later record may add some."""
+        """Dimensions of this instance; later records may add some."""
         self.devices: int | None = None
 
     def take(
         self, record: Record, now: float, until: float, at: int, start_time: int
     ) -> Iterator[tuple[str, Iterator[Row]]]:
-        """Yield each group with its new rows, which are kept `until` (monotonic s, as `now`)."""
+        """Yield each group with its new rows; pods count `until` a time (monotonic s, as `now`)."""
         self._take_instance(record.instance_info)
         self._take_pods(record.neuron_k8s_info, now, until)
         yield "neuron_hardware_info", self._hardware(record.neuron_hardware_info)
@@ -88,7 +88,7 @@ class NeuronMachine:
                 yield from self._series.rows(metric, {series: life.value}, life.start_time)
 
     def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:
-        """Return the devices of a list by index."""
+        """Return index -> device."""
         devices: dict[str, Mapping[str, Any]] = {}
         for device in self._reader.expect(listed, list, "neuron_devices") or []:
             index = device.get("neuron_device_index") if isinstance(device, dict) else None
@@ -102,7 +102,7 @@ class NeuronMachine:
         info = self._reader.mapping(info, "instance_info")
         self._reader.failed("instance_info", info.get("error"))
         words = {word: self._reader.text(info.get(key), key) for key, word in IDENTITY.items()}
-        # A new mapping, since another thread may be reading the old one.
+        # It is replaced, not changed, because another thread may be reading the old mapping.
         self.identity = {**self.identity, **{word: text for word, text in words.items() if text}}
 
     def _take_pods(self, info: Any, now: float, until: float) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of Trainium and Inferentia."""
+"""The metrics of AWS Trainium and Inferentia."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(va
 OF_MACHINE: Final = frozenset(
     {RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER, ERRORS_OF_DEVICE, LINKS, NODE, LOGICAL}
 )
-"""Metrics of the whole machine; all others have the runtime's tag as a dimension if neuron_runtime_tag is set."""
+"""Metrics of the whole machine. With neuron_runtime_tag, all others have the runtime's tag as a dimension."""
 
 
 @cache
 def shaped(metric: Metric, keys: Iterable[str]) -> Metric:
-    """Return `metric` declared with the dimensions `keys` (a tuple)."""
+    """Return `metric` with the dimensions `keys` (a tuple)."""
     return metric if set(keys) == set(metric.dims) else replace(metric, dims=tuple(keys))
 
 
 def declared(*, tagged: bool) -> tuple[Metric, ...]:
-    """Return all metrics; if `tagged`, runtimes' metrics have the tag as a dimension."""
+    """Return all metrics; with `tagged`, metrics of runtimes have the tag as a dimension."""
     return tuple(shaped(m, (*m.dims, TAG)) if tagged and m not in OF_MACHINE else m for m in METRICS)

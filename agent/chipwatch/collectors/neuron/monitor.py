@@ -1,4 +1,4 @@
-"""The sources of neuron-monitor's records: a process of ours, or standard input."""
+"""The sources of neuron-monitor's records: a process that the agent runs, or standard input."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from chipwatch.contract.errors import InputEnded, Unavailable
 from chipwatch.host.supervised_process import CLOSED, LineSplitter, Pipe, SupervisedProcess
 
 MEMORY: Final = "320MiB"
-"""The limit in AWS's own chart, set after pods ran out of memory (aws-observability/helm-charts, pull 56)."""
+"""Memory limit of the monitor, as AWS's chart sets it for pods (aws-observability/helm-charts, pull 56)."""
 RUNTIME_GROUPS: Final = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats")
 SYSTEM_GROUPS: Final = ("vcpu_usage", "memory_info", "neuron_hw_counters")
 GROUPS: Final[Mapping[str, Any]] = {
     "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_GROUPS]}],
     "system_metrics": [{"type": name} for name in SYSTEM_GROUPS],
 }
-"""The monitor's configuration. It names every group: the default set has changed more than once."""
+"""The monitor's configuration. It names every group, because the default set has changed more than once."""
 MAX_SILENCE: Final = 3
 """Periods without a record after which the monitor counts as hung."""
 MAX_RECORD: Final = 16 << 20
-"""Bytes of one record; the largest that was seen has 445 kB."""
+"""Most bytes of one record; the largest one that was seen has 445 kB."""
 MAX_READ: Final = 32 << 20
-"""Bytes read in one tick; the rest stays in the pipe, and the writer waits."""
+"""Most bytes that one tick reads; the rest stays in the pipe, and the writer waits."""
 PIPE_SIZE: Final = 1 << 20
-"""Bytes that the pipe should hold, so that the monitor can write a record at once; Linux grants this to every user."""
+"""Size of the pipe (bytes), so that the monitor can write a record at once; Linux allows it to every user."""
 WAIT_MS: Final = 20
-"""Milliseconds that the writer gets to continue a record that is larger than the pipe."""
+"""Milliseconds to wait for the writer to continue a record that is larger than the pipe."""
 
 
 class RecordSplitter(LineSplitter):
-    """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on separate lines."""
+    """Splits bytes into records: one on each line, or pretty-printed between lines with only `{` and `}`."""
 
     what = "a record"
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_RECORD) -> None:
-        """Report records longer than `max_size` bytes."""
+        """`report`: called about records longer than `max_size` bytes."""
         super().__init__(report, max_size)
         self._lines: list[bytes] = []
 
     def wait_ms(self) -> int:
-        """Return the milliseconds to wait for the rest of a record."""
+        """Return the milliseconds to wait for the rest of a record; 0 if none has begun."""
         return WAIT_MS if self.is_within or self._lines else 0
 
     def take_rest(self) -> bytes:
-        """Return the unfinished record and forget it: b"" if there is none, `{` if it was too long."""
+        """Return and forget the unfinished record: b"" if there is none, b"{" if it was too long."""
         rest = b"{" if self._skipping else b"\n".join([*self._lines, b"".join(self._line)]).strip()
         self._reset(skipping=False)
         return rest
@@ -81,18 +81,18 @@ class RecordSplitter(LineSplitter):
 
 
 class NeuronMonitor(SupervisedProcess):
-    """Runs neuron-monitor; its period is the interval, so that the pipe has one record at each tick."""
+    """Runs neuron-monitor. Its period is the interval, so that each tick finds one record in the pipe."""
 
     max_read, pipe_size = MAX_READ, PIPE_SIZE
 
     def __init__(self, path: Path, period: int) -> None:
-        """`period` in whole seconds."""
+        """`period`: whole seconds."""
         self._path, self._period = path, period
         self._config: Path | None = None
         super().__init__([path], timeout=MAX_SILENCE * period, environment={"GOMEMLIMIT": MEMORY, **os.environ})
 
     def start(self, now: float) -> None:
-        """Write its configuration and start it; raise OSError."""
+        """Write the monitor's configuration and start it; raise OSError."""
         try:
             fd, name = tempfile.mkstemp(prefix="chipwatch-neuron-", suffix=".json")
             self._config = Path(name)
@@ -105,14 +105,14 @@ class NeuronMonitor(SupervisedProcess):
             raise
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Count the `valid` lines; restart the monitor if it has ended or hangs; return the problems."""
+        """End a reading of lines, `valid` or not; restart a monitor that has ended or hangs. Return problems."""
         if any(valid):
             self.note_lines(now, sum(valid))
         self.check(now)
         return self.problems()
 
     def close(self) -> None:
-        """End it and delete its configuration; safe to call twice."""
+        """End the monitor and delete its configuration; safe to call twice."""
         super().close()
         if self._config is not None:
             with suppress(OSError):
@@ -128,10 +128,10 @@ class NeuronMonitor(SupervisedProcess):
 
 
 class Input:
-    """Reads standard input instead: `neuron-monitor | chipwatch --stdin neuron`."""
+    """Reads records from standard input: `neuron-monitor | chipwatch --stdin neuron`."""
 
     def __init__(self, fd: int, report: Callable[[str], None]) -> None:
-        """Read from `fd`; raise Unavailable if it is closed or a terminal."""
+        """Read from the descriptor `fd`; raise Unavailable if it is closed or a terminal."""
         try:
             is_terminal = os.isatty(fd)
             os.fstat(fd)
@@ -143,7 +143,7 @@ class Input:
         self._unfinished = self._any_record = False
 
     def read(self, now: float) -> Iterator[bytes]:
-        """Yield the records that can be read; at the end of input also an unfinished one."""
+        """Yield the records that have arrived; at the end of input also an unfinished one."""
         del now
         for data in self._pipe.chunks(MAX_READ, self._splitter.wait_ms):
             yield from self._splitter.split(data)
@@ -152,7 +152,7 @@ class Input:
             yield rest
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Count the `valid` lines; raise InputEnded if the input has ended; return no problems."""
+        """End a reading of lines, `valid` or not; raise InputEnded if the input has ended. Return no problems."""
         del now
         self._any_record = self._any_record or any(valid)
         ended = self._pipe.ended

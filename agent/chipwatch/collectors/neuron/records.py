@@ -1,4 +1,4 @@
-"""Turns records of neuron-monitor into datapoints: adds up counts, keeps gauges while they are recent."""
+"""Converts records of neuron-monitor to datapoints: adds up counts, and repeats gauges while they are recent."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from chipwatch.collectors.neuron import NeuronCollector
 
 PERIODS: Final = 3
-"""Periods after which a gauge that was not repeated expires."""
+"""Periods after which a gauge expires if no record repeats it."""
 MAX_PERIOD: Final = 3600.0
-"""Seconds; a longer period in a record is not believed."""
+"""Longest period (s) in a record that is believed."""
 SHORT: Final = 0.5
-"""Seconds; utilization over less time is noise, as in the first reading of a runtime."""
+"""Shortest period (s) of utilization; below it, as in the first reading of a runtime, it is noise."""
 TOLERATED: Final = 2
-"""Consecutive records that may lack utilization without a message: runtimes do not all start at once."""
+"""Consecutive records that may lack utilization without a message, because runtimes start at different times."""
 MAX_SHORT: Final = 10_000
 MAX_TAGS: Final = 256
 UNTAGGED: Final = "untagged"
-"""The tag of runtimes without one: the default tag is a pid, and each pid would be a new series."""
+"""Our tag for runtimes without one. Their default tag is the PID, but each PID would be a new series."""
 COUNTED: Final = "execution_stats"
 OLD_NAMES: Final = {"inference_stats": COUNTED}
-"""Names of groups before October 2022."""
+"""Name of a group before October 2022 -> its name now."""
 FROM_START: Final = frozenset({"generic"})
 """
-Counts of errors that go on from the start of a runtime; all others are of a record's period.
+Counts of errors since the start of a runtime; all other counts cover only the period of a record.
 
-In three records of 1 s of a trn1.2xlarge `generic` is 23654, 23692 and 23749, beside 260 executions, none of which
-failed: wandb/wandb, tests of the asset Trainium, tools of January 2023. Tools of 2026 do not have it.
+In three records of 1 s on a trn1.2xlarge, `generic` is 23654, 23692 and 23749, although none of 260 executions
+failed (wandb/wandb, tests of the asset Trainium, tools of January 2023). Tools of 2026 do not have it.
 """
 RATES: Final = frozenset({"neuroncore_counters", "neuron_runtime_vcpu_usage"})
 
 
 class Tally(NamedTuple):
-    """Counts of the runtimes with one tag, over all records and restarts of the monitor."""
+    """Sums of the counts of all runtimes with one tag, over all records and restarts of the monitor."""
 
     start_time: int
-    """When the counts were zero (ns since the epoch)."""
+    """Time at which the counts were zero (ns since the epoch)."""
     outcomes: Values
     errors: Values
 
 
 class NeuronRecords:
-    """Keeps the values of all records so far: call `take` for each line, then `points`."""
+    """The values of all records so far. Call `take` for each line, then `points`."""
 
     def __init__(self, config: NeuronCollector.Config, level: Level, kept: LastValues) -> None:
-        """Take what an earlier run `kept` of the devices' counters."""
+        """`kept`: counters of the devices from an earlier run."""
         self.reader = RecordReader()
         """Collects the problems of the input."""
         self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
@@ -75,23 +75,23 @@ class NeuronRecords:
         self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
         """Time (monotonic s) until which the runtimes on each core are reported, and these runtimes."""
         self._tallies: dict[str, Tally] = {}
-        """By tag; the least recently used first."""
+        """Tag -> its sums; the least recently used is first."""
         self._counted: tuple[float, set[str]] = 0.0, set()
         """Time (monotonic s) until which counts are reported, and their tags."""
         self._pending: set[str] = set()
-        """Tags whose counts have changed since the last tick."""
+        """Tags with counts that have changed since the last tick."""
         self._last: dict[tuple[Any, str], int] = {}
-        """The last count of each runtime's pid and name in FROM_START; the least recently seen first."""
+        """PID of a runtime and name in FROM_START -> its last count; the least recently seen is first."""
         self._short: set[tuple[str, int | None]] = set()
-        """Groups and pids of the last readings over a short time."""
+        """Groups and PIDs whose last reading covered only a short time."""
         self._left_out = 0
-        """Records in a row without some utilization, up to the last one."""
+        """Consecutive records, up to the last one, that lacked some utilization."""
 
     def take(self, line: bytes, now: float, at: int, start_time: int) -> bool:
         """
-        Take one line, read at `now` (monotonic s) in the tick `at`; return whether it was a record.
+        Take a line that was read at `now` (monotonic s) in the tick `at`; return True if it was a record.
 
-        A new count was zero at `start_time`, the previous tick (both in ns since the epoch).
+        `start_time`: the previous tick, at which new counts were zero. Both ticks are in ns since the epoch.
         """
         try:
             record = schema.decode(line)
@@ -115,14 +115,14 @@ class NeuronRecords:
         return True
 
     def report_left_out(self) -> None:
-        """Report, only once, that utilization was left out of the last record."""
+        """Report, only once, that the last record lacked utilization."""
         if self._left_out:
             self.reader.report_once(
                 f"utilization is left out of records of less than {SHORT:g} s, unless the one before was as short"
             )
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
-        """Yield recent gauges, and counts; also new counts of runtimes that have ended."""
+        """Yield recent gauges and counts, and new counts of runtimes that have ended."""
         rows = [row for until, kept in self._kept.values() if now <= until for row in kept]
         until, tags = self._counted
         pending, self._pending = self._pending, set()
@@ -134,7 +134,7 @@ class NeuronRecords:
             yield Datapoint(metric, value, dims, at, start_time)
 
     def processes(self, now: float) -> list[DeviceProcess] | None:
-        """Return the runtimes on each core while the last record is recent (`now`: monotonic s), else None."""
+        """Return the runtimes on each core; None if the last record is too old at `now` (monotonic s)."""
         until, processes = self._processes
         return processes if now <= until else None
 
@@ -168,7 +168,7 @@ class NeuronRecords:
                     if name == COUNTED:
                         group.error_summary = self._in_period(runtime.pid, group.error_summary)
                     entries.append((tag, group))
-        # A group with its own period is not in each record: its rows are kept as long as any runtime reports.
+        # A group with a longer period is not in each record, so its rows are kept as long as any runtime reports.
         for name in entries_of if reports else self._merge:
             entries = entries_of.get(name, [])
             self._keep(name, self._merge[name](entries))
@@ -176,7 +176,7 @@ class NeuronRecords:
                 self._count(entries, start_time)
 
     def _in_period(self, pid: Any, summary: Any) -> Any:
-        """Return counts of errors with the rise since the last record of those that go on from the runtime's start."""
+        """Convert counts since the start of a runtime (FROM_START) to increases since the last record."""
         if not isinstance(summary, dict):
             return summary
         rises = {}
@@ -185,13 +185,13 @@ class NeuronRecords:
             if type(total) is int and total >= 0:
                 last = self._last.pop(runtime, total)
                 self._last[runtime] = total
-                rises[name] = total - last if total >= last else total  # another runtime has this pid now
+                rises[name] = total - last if total >= last else total  # else another runtime got this PID
         while len(self._last) > MAX_SHORT:
             del self._last[next(iter(self._last))]
         return summary | rises
 
     def _count(self, entries: Sequence[Entry], start_time: int) -> None:
-        """Add the counts of one record."""
+        """Add the counts of one record to the sums."""
         self._counted = self._until, {tag for tag, _ in entries}
         for tag, group in entries:
             tally = self._tally(tag, start_time)
@@ -204,7 +204,7 @@ class NeuronRecords:
                         counts[tag, name] = min(counts.get((tag, name), 0) + int(count), schema.LARGEST_TOTAL)
 
     def _tally(self, tag: str, start_time: int) -> Tally:
-        """Return the tally of a tag; at most 256 are kept, and a new one is zero at `start_time`."""
+        """Return the sums of a tag; new ones start at `start_time`. Only MAX_TAGS are kept."""
         tally = self._tallies.pop(tag, None) or Tally(start_time, {}, {})
         if len(self._tallies) >= MAX_TAGS:
             del self._tallies[next(iter(self._tallies))]
@@ -212,7 +212,7 @@ class NeuronRecords:
         return tally
 
     def _is_noise(self, name: str, pid: Any, group: RecordGroup) -> bool:
-        """Return whether this is utilization over a very short time that is not the configured period."""
+        """Return True for utilization over a very short time, unless the last one was as short."""
         if name not in RATES:
             return False
         period = self.reader.number(group.period, "period")
@@ -234,7 +234,7 @@ class NeuronRecords:
         return UNTAGGED if not tag or tag.isdecimal() else tag
 
     def _period(self, record: schema.Record) -> float:
-        """Return the longest period that any group of a record has (s)."""
+        """Return the longest period of any group in a record (s)."""
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
         reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, schema.Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
@@ -246,7 +246,7 @@ class NeuronRecords:
 
 
 def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each core on which a runtime has memory or works, and the bytes; it lists the other cores with zeros."""
+    """Yield each core that a runtime uses, and its bytes of memory; cores with only zeros are not used."""
     counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
     cores = counters.neuroncores_in_use if isinstance(counters, RecordGroup) else None
     used = memory.neuron_runtime_used_bytes if isinstance(memory, RecordGroup) else None

@@ -1,9 +1,8 @@
 """
-The records of neuron-monitor 2.x (October 2021 and later) as JSON.
+Parses the JSON records of neuron-monitor 2.x (October 2021 and later).
 
-Only broken JSON makes a record invalid: each field accepts any JSON, and its reader checks the type. Undeclared keys,
+Only broken JSON makes a record invalid: a field accepts any JSON, and its reader checks the type. Undeclared keys,
 such as `loaded_models` (three quarters of a large record), are skipped without building objects.
-
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-monitor-user-guide.html
 """
 
@@ -21,17 +20,17 @@ Scalar = None | bool | int | float | str
 NoObject = Scalar | list[Any]
 
 LARGEST: Final = 2**53
-"""The largest count, size or rate: 9 PB, 9 Pflop/s of one core."""
+"""Largest count, size or rate that is believed: 9 PB, or 9 Pflop/s of one core."""
 LARGEST_TOTAL: Final = 2**63 - 1
-"""The largest sum of counts: a 64-bit integer, as sinks send it."""
+"""Largest sum of counts: sinks send 64-bit integers."""
 NAME: Final = re.compile(r"\w{1,64}", re.ASCII)
-"""A valid value of a dimension such as `error`."""
+"""Matches a valid value of a dimension such as `error`."""
 INDEX: Final = re.compile(r"0|[1-9][0-9]{0,3}")
-"""The index of a core or of a device."""
+"""Matches the index of a core or device."""
 MAX_NAMES: Final = 64
-"""Names of counts or categories in one object; each is a series."""
+"""Most names of counts or categories in one object; each is a series."""
 MAX_PROBLEMS: Final = 32
-"""Different problems of one tick."""
+"""Most different problems of one tick."""
 
 
 class Core(msgspec.Struct, gc=False):
@@ -40,20 +39,20 @@ class Core(msgspec.Struct, gc=False):
     neuroncore_utilization: Any = None
     flops: Any = None
     effective_flops: Any = None
-    """Beside `flops` in 2024, instead of it in 2026."""
+    """In addition to `flops` in tools of 2024, instead of it in 2026."""
     v3d: Any = None
-    """The physical cores behind a logical one (Trn2)."""
+    """The physical cores of a logical core (Trn2)."""
 
 
 class RecordGroup(msgspec.Struct):
-    """Any metric group: all have `period` and `error`; their other keys differ."""
+    """Any metric group. All have `period` and `error`; other keys depend on the group."""
 
     period: Any = None
     error: Any = None
     neuroncores_in_use: dict[str, Core | NoObject] | NoObject = None
     execution_summary: Any = None
     inference_summary: Any = None
-    """The name of `execution_summary` before October 2022."""
+    """Name of `execution_summary` before October 2022."""
     error_summary: Any = None
     latency_stats: Any = None
     neuron_runtime_used_bytes: Any = None
@@ -62,7 +61,7 @@ class RecordGroup(msgspec.Struct):
 
 
 class Runtime(msgspec.Struct):
-    """One application."""
+    """One application that uses the devices."""
 
     pid: Any = None
     neuron_runtime_tag: Any = None
@@ -71,7 +70,7 @@ class Runtime(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """One line."""
+    """One record: a line of neuron-monitor's output."""
 
     neuron_runtime_data: list[Runtime | NoObject] | dict[str, Any] | Scalar = None
     system_data: dict[str, RecordGroup | NoObject] | NoObject = None
@@ -87,25 +86,25 @@ T = TypeVar("T")
 
 
 def decode(line: bytes) -> Record | None:
-    """Return a record, or None if the JSON is something else; raise ValueError or RecursionError if it is not JSON."""
+    """Parse a record; return None if the JSON is something else. Raise ValueError or RecursionError for broken JSON."""
     found = _decoder.decode(line)
     return found if isinstance(found, Record) and found != _NOTHING else None
 
 
 class RecordReader:
-    """Reads values of any type; null or missing is absent, anything else that is invalid becomes a problem."""
+    """Reads values of any type. A null is absent; any other invalid value is also reported as a problem."""
 
     def __init__(self) -> None:
         self._problems: dict[str, None] = {}
         self._reported: set[str] = set()
 
     def report(self, message: str) -> None:
-        """Note a problem, once a tick; the message has no numbers, so that repeats are equal."""
+        """Report a problem once per tick. The message must have no numbers, so that repeats are equal."""
         if len(self._problems) < MAX_PROBLEMS:
             self._problems[message] = None
 
     def report_once(self, message: str) -> None:
-        """Note a problem that is reported only the first time."""
+        """Report a problem only the first time."""
         if message not in self._reported and len(self._reported) < MAX_PROBLEMS:
             self._reported.add(message)
             self.report(message)
@@ -116,7 +115,7 @@ class RecordReader:
         return problems
 
     def number(self, value: Any, what: str, largest: float = LARGEST) -> float | None:
-        """Return a number from 0 to `largest`, or None."""
+        """Return the value if it is a number from 0 to `largest`, otherwise None."""
         if type(value) is int or type(value) is float:
             if 0 <= value <= largest:
                 return value
@@ -126,14 +125,14 @@ class RecordReader:
         return None
 
     def failed(self, what: str, error: Any) -> bool:
-        """Return whether the monitor reports an error for a part, whose other values are then invalid."""
+        """Return True if the monitor reports an error for a part; its other values are then invalid."""
         if error is None or error == "":
             return False
         self.report(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is not a string'}")
         return True
 
     def expect(self, value: Any, kind: type[T], what: str) -> T | None:
-        """Return the value if it is of this kind, else None."""
+        """Return the value if it has the type `kind`, otherwise None."""
         if isinstance(value, kind):
             return value
         if value is not None:
@@ -141,16 +140,16 @@ class RecordReader:
         return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
-        """Return an object, or {} if the value is something else."""
+        """Return the value if it is an object, otherwise {}."""
         return self.expect(value, dict, what) or {}
 
     def group(self, value: Any, name: str) -> RecordGroup | None:
-        """Return a metric group, or None if it is invalid or has failed."""
+        """Return the value if it is a metric group without an error, otherwise None."""
         group = self.expect(value, RecordGroup, name)
         return group if group and not self.failed(name, group.error) else None
 
     def named(self, value: Any, what: str, largest: float = LARGEST) -> Iterator[tuple[str, float]]:
-        """Yield names and numbers of an object, such as counts by kind of error."""
+        """Yield the names and numbers of an object, such as counts by kind of error."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
             if n >= MAX_NAMES or not NAME.fullmatch(name):
                 self.report(f"{what}: too many names, or an invalid name")
@@ -158,6 +157,6 @@ class RecordReader:
                 yield name, found
 
     def text(self, value: Any, what: str) -> str:
-        """Return a string as one line of at most 255 characters, or "" if the value is something else."""
+        """Return a string on one line, cut to 255 characters; "" if the value is something else."""
         text = self.expect(value, str, what) or ""
         return "".join(c if c.isprintable() else "?" for c in text[:255]).strip()

@@ -1,4 +1,4 @@
-"""Finds the series of a value; builds its dimensions once."""
+"""Finds the series of a value: its metric and dimensions, which are built once and cached."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from chipwatch.collectors.neuron.schema import INDEX, RecordReader
 from chipwatch.contract.datapoint import Dimensions, Level, Metric
 
 MAX_CACHED: Final = 20_000
-"""Series whose dimensions are cached."""
+"""Most series whose dimensions are cached."""
 
 Values = dict[tuple[str, ...], float]
-"""Values by the runtime's tag ("" for none) and the values of the metric's dimensions, without a core's device."""
+"""Tag of the runtime ("" for none) and the values of the metric's dimensions, without a core's device -> value."""
 Pods = Mapping[str, dict[str, str]]
-"""Dimensions of the pod that uses a core, by the core's index."""
+"""Index of a core -> dimensions of the pod that uses it."""
 
 
 class Row(NamedTuple):
@@ -31,26 +31,26 @@ class NeuronSeries:
     """Finds the series of values; adds to each core its device and the pod that uses it."""
 
     def __init__(self, reader: RecordReader, level: Level) -> None:
-        """Make rows of metrics up to `level`."""
+        """`level`: highest level of metrics."""
         self._reader, self.level = reader, level
         self._known: dict[tuple[str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}
         self._pods: Pods = {}
         self._cores_per_device: int | None = None
 
     def set_pods(self, pods: Pods) -> None:
-        """Add these dimensions to the series of cores from now on."""
+        """Set the dimensions that the series of cores have in addition from now on."""
         if pods != self._pods:
             self._pods = pods
             self._known.clear()
 
     def set_cores_per_device(self, count: int) -> None:
-        """Set the number of cores of each device; logical cores on Trn2."""
+        """Set the number of cores of each device; on Trn2, of logical cores."""
         if count != self._cores_per_device:
             self._cores_per_device = count
             self._known.clear()
 
     def rows(self, metric: Metric, values: Values, start_time: int | None = None) -> Iterator[Row]:
-        """Yield the values with their series, except for cores whose device is unknown."""
+        """Yield a row for each value; cores whose device is unknown are left out."""
         if metric.level > self.level:
             return
         for key, value in values.items():
@@ -58,7 +58,7 @@ class NeuronSeries:
                 yield Row(found[0], value, found[1], start_time)
 
     def core(self, index: str) -> Dimensions | None:
-        """Return the dimensions of a core and its device, or None if the device is unknown."""
+        """Return the dimensions of a core and its device; None if the device is unknown."""
         device = self._device(index)
         return None if device is None else Dimensions(dict(zip(CORE, (index, device), strict=True)))
 
@@ -77,7 +77,7 @@ class NeuronSeries:
         return self._known[key]
 
     def _device(self, core: str) -> str | None:
-        """Return the index of the device of a core, whose index counts on over devices, or None if it is unknown."""
+        """Return the index of a core's device, None if unknown. Cores are numbered through all devices."""
         if self._cores_per_device and INDEX.fullmatch(core):
             return str(int(core) // self._cores_per_device)
         problem = (

@@ -1,10 +1,9 @@
 """
-Reads from sysfs what neuron-monitor lacks: power, and repairable ECC errors.
+Reads metrics that neuron-monitor lacks from sysfs: power, repairable ECC errors, links and hardware errors.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-sysfs-user-guide.html
-Writing to a counter there clears it; the files are opened read-only. Driver 2.31 (SDK 2.33) moved nodes to other
-folders. Their new paths are not known to us: a file that is not at its former path is looked for by its name. This was
-not tried with that driver.
+A write to a counter would clear it, so files are opened read-only. Driver 2.31 (SDK 2.33) moved files to folders
+that we do not know: a file that is not at its old path is searched by name. This was not tried with that driver.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ DEVICES: Final = "devices/virtual/neuron_device"
 POWER: Final = "stats/power/utilization"
 REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
 MOVED: Final = (2, 31)
-"""The driver that moved them; older ones may lack them."""
+"""First version of the driver with moved files; older versions may lack the files."""
 DEPTH: Final = 5
-"""Folders below a device in which a file is looked for."""
+"""Levels of folders below a device in which a file is searched."""
 ERRORS: Final = {
     "hw_error": "hardware", "hw_collectives_error": "collectives", "hw_hbm_ue_error": "hbm",
     "hw_repairable_hbm_ue_error": "hbm_repairable", "hw_nc_ue_error": "core", "hw_dma_abort_error": "dma",
 }  # fmt: skip
-"""Kinds by folder of stats/status of a core: status_counter_nodes_info_tbl of neuron_sysfs_metrics.c."""
+"""Folder in stats/status of a core -> kind of error: status_counter_nodes_info_tbl of neuron_sysfs_metrics.c."""
 CLASS: Final = "class/neuron_device"
 SIZES: Final = (4, 2)
-"""Instances of an UltraServer; server_id_4 and node_id_4 are of one with four: npe_class_*_show_data of the driver."""
+"""Instances of an UltraServer; one with four has server_id_4 and node_id_4: npe_class_*_show_data of the driver."""
 RARE: Final = 60.0
-"""Seconds between two readings of the cores, of which a machine may have 128, with hundreds of files."""
+"""Seconds between two readings of cores: a machine may have 128, with hundreds of files."""
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
-"""Seconds after which a mean is too old; the driver computes one each minute."""
+"""Seconds after which a mean is too old; the driver computes one every minute."""
 
 
 class _Device:
@@ -55,7 +54,7 @@ class _Device:
         self._counters = Counters(kept=kept, device=folder)
 
     def points(self, at: int, report: Callable[[str], None]) -> Iterator[Datapoint]:
-        """Yield the readings; raise OSError if the device is gone."""
+        """Yield the readings of every tick; raise OSError if the device is gone."""
         if self._power and (share := _power(self._power.read(), at, report)) is not None:
             yield metrics.POWER.point(at, share, self._dims)
         if self._repairable:
@@ -66,7 +65,7 @@ class _Device:
                 report(f"{REPAIRABLE}: not a count")
 
     def rare(self, at: int) -> Iterator[Datapoint]:
-        """Yield what hardly changes; a file that is not there gives nothing."""
+        """Yield the readings that rarely change; an absent file gives none."""
         if (linked := self._folder / "connected_devices").is_file():
             yield metrics.LINKS.point(at, len(re.findall(r"\d+", text(linked))), self._dims)
         for name, kind in ERRORS.items():
@@ -80,12 +79,12 @@ class _Device:
 
 
 class Devices:
-    """The devices in sysfs; there may be none."""
+    """All devices in sysfs; there may be none."""
 
     def __init__(
         self, sys: Path, kept: LastValues, report: Callable[[str], None], level: Level = Level.DETAILED
     ) -> None:
-        """Look under `sys`; an earlier run `kept` the counters."""
+        """Search below `sys`; `kept`: counters from an earlier run."""
         self._sys, self._folder, self._kept, self._report = sys, sys / DEVICES, kept, report
         self._rare = Pace(RARE) if level >= Level.ALL else None
         self._version = sys / "module/neuron/version"
@@ -129,9 +128,9 @@ class Devices:
 
 def find(device: Path, path: str) -> Path:
     """
-    Return the path of a file of a device, or where it may be now; not below its cores.
+    Return the path of a file of a device; if it has moved, search it by name, but not below cores.
 
-    A name that is common is looked for with that of its folder. A counter may be a folder with the file `total`.
+    If its name is common, its folder must also match. A counter may be a folder with the file `total`.
     """
     usual = device / path
     if usual.is_file():
@@ -149,7 +148,7 @@ def find(device: Path, path: str) -> Path:
 
 
 def ultraserver(sys: Path) -> tuple[str, int | None]:
-    """Return the id of the UltraServer and this instance's number in it; "" and None without one, or not yet."""
+    """Return the id of the UltraServer and this instance's number in it; ("", None) without one, or if unknown."""
     for size in SIZES:
         server, node = text(sys / CLASS / f"server_id_{size}"), number(sys / CLASS / f"node_id_{size}")
         if server.strip("0") and node is not None:
@@ -158,7 +157,7 @@ def ultraserver(sys: Path) -> tuple[str, int | None]:
 
 
 def _power(line: bytes, at: int, report: Callable[[str], None]) -> float | None:
-    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
+    """Parse the mean (%) of `STATUS,epoch,minimum,maximum,mean`; None if it is not valid, or too old."""
     status, *fields = line.strip().split(b",")
     if status == NO_DATA:
         return None

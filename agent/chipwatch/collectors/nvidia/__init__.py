@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, read through NVML; details are in docs/nvidia.md."""
+"""Collects metrics of NVIDIA GPUs, by the driver's library NVML; docs/nvidia.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NvidiaCollector(Collector):
     """
     Reads every GPU that the driver lists, and its MIG instances.
 
-    A call that hangs in the driver blocks only this collector's daemon thread.
+    A call that hangs in the driver blocks only this collector's thread.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class NvidiaCollector(Collector):
             self.metrics = declared(*config.dimensions)
 
     def open(self, given: Given) -> None:
-        """Find the GPUs; raise Unavailable if there is none. Without a driver, ctypes is not loaded."""
+        """Find the GPUs; raise Unavailable without one. ctypes is loaded only if there is a driver."""
         self.close()
         self._given = given
         try:
@@ -75,7 +75,7 @@ class NvidiaCollector(Collector):
             self._gpus = Jetson(kernel, self._config.dimensions, given.level)
 
     def _open(self) -> None:
-        """Find the GPUs by NVML; raise Unavailable."""
+        """Find the GPUs by NVML; raise Unavailable without a driver or a GPU."""
         root, driver = self._config.root, self._config.proc / "driver/nvidia"
         devices = root / "dev/nvidiactl", root / "dev/dxg"
         has_device = any(device.exists() for device in devices)
@@ -83,7 +83,7 @@ class NvidiaCollector(Collector):
             where = ", ".join(map(str, (driver / "version", *devices)))
             raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
         cards = driver / "gpus"
-        if not has_device and cards.is_dir() and not any(cards.iterdir()):  # NVML would create /dev/nvidiactl
+        if not has_device and cards.is_dir() and not any(cards.iterdir()):  # opening NVML would create /dev/nvidiactl
             raise Unavailable(f"no NVIDIA GPU: {cards} is empty", is_counted=True)
         from chipwatch.collectors.nvidia.gpus import Gpus
 

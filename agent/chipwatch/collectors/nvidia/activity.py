@@ -1,4 +1,4 @@
-"""Share of all the time in which a GPU or a MIG instance worked since the last reading, for processors."""
+"""Measures the share of time in which a GPU or MIG instance worked since the last reading, for processors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
-"""Reasons of low clocks that are a throttle: hardware, heat (software, hardware), power brake; from nvml.h."""
+"""Reasons for low clocks (nvml.h) that count as throttling: hardware, heat by software or hardware, power brake."""
 SAMPLE: Final = Struct("Q8s")
-"""nvmlSample_t: time stamp and value."""
+"""nvmlSample_t: time (us) and value."""
 SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
 
 
 class Activity:
-    """The activity of a GPU and its instances between two readings; used by the collector's thread."""
+    """The activity of a GPU and its instances since the last reading; used by the collector's thread."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -34,10 +34,10 @@ class Activity:
         self._thermal = self._joules = 0.0
         self._samples = Rows(SAMPLE)
         self.basis = ""
-        """The way in which the utilization was measured."""
+        """The method by which utilization was measured: SAMPLES, COUNTER or POINT."""
 
     def read(self, now: int) -> Iterator[DeviceActivity]:
-        """Yield the activity of each part since the last call, at `now` (monotonic ns); raise Lost."""
+        """Yield the activity of the GPU, or of each instance, since the last call; `now`: monotonic ns. Raise Lost."""
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
             self._last = None
@@ -55,9 +55,9 @@ class Activity:
             )
 
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
-        """Return the share of time with work, and the seconds since the last work; None where unknown."""
+        """Return the share of time with work, and the seconds since the last work; None if unknown."""
         point = None if part.now.busy is None else part.now.busy / 100
-        if part is not self._gpu:  # NVML has neither samples nor a utilization of it
+        if part is not self._gpu:  # for an instance, NVML has neither samples nor utilization
             self.basis = COUNTER
             return point, None
         before = part.lists.sampled_until.get(SAMPLES, 0)
@@ -72,13 +72,13 @@ class Activity:
             self.basis = COUNTER
             return min(1.0, share / 100), None
         self.basis = POINT
-        for name in ("samples", "gpm"):  # a better basis may come
+        for name in ("samples", "gpm"):  # try these again soon, because they measure better
             if part.query.due_at(name) > part.query.now + MINUTE:
                 part.query.postpone(name, MINUTE)
         return point, None
 
     def _throttled(self, elapsed: int) -> float:
-        """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
+        """Return the share of time in which heat, the power brake or other hardware slowed the GPU."""
         query, handle = self._gpu.query, self._gpu.handle
         counted = self._gpu.now.hot
         now = query.ask("throttle.reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
@@ -89,7 +89,7 @@ class Activity:
         return 1.0 if now & POWER_BRAKE else hot
 
     def _energy(self, elapsed: int) -> float | None:
-        """Return the joules since the last reading, by the GPU's counter if it moves, else by power; None: unknown."""
+        """Return the joules since the last reading: by the counter if it grows, otherwise by power; None if unknown."""
         joules, watts = self._gpu.now.joules, self._gpu.now.watts
         before, self._joules = self._joules, joules or 0.0
         if joules is not None and elapsed and 0 < before < joules:
@@ -97,7 +97,7 @@ class Activity:
         return None if watts is None else watts * elapsed / SECOND
 
     def _slices(self, part: Part) -> float:
-        """Return the share of the GPU's compute slices that a part has."""
+        """Return the share of the GPU's compute slices that an instance has; 1 for a whole GPU."""
         if part.slices is None:
             ask, gpu = part.query.ask, self._gpu
             attributes = ask("attributes", nvml.nvmlDeviceGetAttributes_v2, part.handle)
@@ -108,7 +108,7 @@ class Activity:
 
 
 def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
-    """Return time (microseconds) and percent of the driver's samples that are newer than `since`, oldest first."""
+    """Return (time in us, percent) of the driver's samples after `since`, the oldest first."""
     kind = c_uint()
 
     def fill(count: Any, array: Any) -> int:
@@ -119,7 +119,7 @@ def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
         samples = rows.read(fill)
     except nvml.NVMLError as error:
         if error.value == nvml.NVML_ERROR_NOT_FOUND:
-            return []  # none is newer
+            return []  # there are no newer samples
         raise
     if kind.value >= len(UNPACK):
         return []
@@ -132,9 +132,9 @@ def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:
-    """Return the share of time with work, each sample weighted by the time that it covers, and the time since then."""
+    """Return the share of time with work, each sample weighted by its time; and the seconds since the last work."""
     gaps = [later - earlier for earlier, later in pairwise([since, *(at for at, _ in samples)])]
-    usual = 2 * median(gaps)  # the driver keeps some seconds: before its oldest sample there is a gap
+    usual = 2 * median(gaps)  # limits the gap before the oldest sample: the driver keeps only some seconds
     weights = [min(gap, usual) for gap in gaps]
     share = sum(weight * percent for weight, (_, percent) in zip(weights, samples, strict=True)) / (100 * sum(weights))
     worked = [at for at, percent in samples if percent]

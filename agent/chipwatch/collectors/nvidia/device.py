@@ -1,4 +1,4 @@
-"""One GPU and its MIG instances."""
+"""Reads one GPU and its MIG instances."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ MOST_BYTES: Final = 1 << 50
 
 
 class PartReading:
-    """Readings of a tick that processors and the process tree need; None: not known."""
+    """Readings of a tick that processors and the process tree need; None if unknown."""
 
     used: int | None = None
-    """Bytes in use, of `total`."""
+    """Bytes of memory in use."""
     total: int | None = None
     busy: float | None = None
     """Utilization (%)."""
     engine: float | None = None
-    """The same by GPM, if the level has that."""
+    """Utilization (%) by GPM, if the level includes that."""
     joules: float | None = None
-    """The energy counter of a GPU, and its power."""
+    """Energy counter of the GPU (J)."""
     watts: float | None = None
     hot: float | None = None
-    """The counter of thermal slowdowns (ns)."""
+    """Counter of the time of thermal slowdowns (ns)."""
 
 
 class Part:
-    """A whole GPU or a MIG instance."""
+    """A whole GPU or a MIG instance: what both have in common."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Part:
         level: Level,
         shares: Mapping[int, FieldRow] = ACTIVE,
     ) -> None:
-        """`dims` has `gpu`, and `mig` for an instance; `keys` are its keys as metrics declare them."""
+        """`dims`: has `gpu`, and `mig` for an instance; `keys`: its keys in the order of metrics' declarations."""
         self.handle, self.dims = handle, dims
         self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
         self.points = PartPoints(dims, keys, level)
@@ -61,17 +61,17 @@ class Part:
         self._shares = {number: row.place for number, row in shares.items() if row.metric.level <= level}
         self.now = PartReading()
         self.slices: float | None = None
-        """Share of the whole GPU's compute slices, once it is known."""
+        """Share of the whole GPU's compute slices; None until it is known."""
         self.lists = ProcessLists(self.query)
 
     def begin(self, at: int, now: int, points: list[Datapoint]) -> None:
-        """Start the tick `at` (ns since the epoch) at `now` (monotonic ns); add to `points`."""
+        """Start the tick `at` (ns since the epoch), at `now` (monotonic ns). Readings are added to `points`."""
         self.query.begin(now)
         self.points.at, self.points.points = at, points
         self.now = PartReading()
 
     def restart(self) -> None:
-        """Start again at the next reading: what came before is of another driver, or of another time."""
+        """Forget earlier samples: the driver or the clock has changed, so they cannot be compared."""
         self.lists.sampled_until.clear()
         if self.gpm:
             self.gpm.restart()
@@ -82,14 +82,14 @@ class Part:
             self.gpm.close()
 
     def running(self) -> dict[int, int | None]:
-        """Return the bytes in use by each process (None: unknown), by the driver's pid; raise Lost."""
+        """Return the driver's PID -> bytes in use, None if unknown; raise Lost."""
         return self.lists.running(self.handle, MOST_BYTES if self.now.total is None else self.now.total)
 
     def _read_memory(self) -> None:
         ask = self.query.ask
         info = ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, self.handle)
         if info is None and self.query.due_at("memory") > self.query.now:
-            # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
+            # Drivers before 510 have only the first version, which counts memory that the driver reserves as used.
             info = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, self.handle)
         total, *reserved, free, used = info or (0, 0, 0)
         if total <= MOST_BYTES and self._use(used, total) and self.detailed:
@@ -98,7 +98,7 @@ class Part:
                     self.points.put(name, value)
 
     def _use(self, used: int, total: int) -> bool:
-        """Add the memory in use, of all; return whether that is possible."""
+        """Add the memory in use and its total; return False if these cannot be true."""
         if not 0 < total >= used:
             return False
         put, self.now.used, self.now.total = self.points.put, used, total
@@ -109,7 +109,7 @@ class Part:
         return True
 
     def _read_gpm(self, gpu: Any, now: int) -> Mapping[int, float]:
-        """Add the shares that GPM has, and return its values."""
+        """Add the shares that GPM measures; return all its values."""
         values = self.gpm.read(gpu, now) if self.gpm else {}
         self.now.engine, add = values.get(GRAPHICS), self.points.add
         for number, place in self._shares.items():
@@ -123,17 +123,17 @@ class Part:
 
 
 class Instance(Part):
-    """A MIG instance, with separate memory and processes; only GPM reports its utilization."""
+    """A MIG instance. It has separate memory and processes; only GPM measures its utilization."""
 
     def __init__(self, handle: Any, dims: Dimensions, keys: tuple[str, ...], level: Level) -> None:
         super().__init__(handle, dims, keys, level)
         self.number: int | None = None
-        """The driver's number of the GPU instance; None: not known."""
+        """The driver's number of the GPU instance; None if unknown."""
         self.place = ""
-        """Number of its profile and its first slice, as 19-4; "" if not known."""
+        """Its profile and its first slice, as in 19-4; "" if unknown."""
 
     def identify(self, gpu: Any) -> None:
-        """Find its number until that is known, then profile and first slice, which this user may not be let ask."""
+        """Find the instance's number, if it is unknown; then its profile and first slice, which need a permission."""
         if self.number is not None:
             return
         self.number = number = self.query.ask("instance", nvml.nvmlDeviceGetGpuInstanceId, self.handle)
@@ -145,7 +145,7 @@ class Instance(Part):
                 self.place = f"{profile}-{first}"
 
     def read(self, now: int, gpu: Any) -> None:
-        """Add all readings to the points; `gpu` is the handle of the whole GPU. Raise Lost."""
+        """Add all readings to the points; `gpu`: handle of the whole GPU. Raise Lost."""
         self._read_memory()
         values = self._read_gpm(gpu, now)
         if GRAPHICS in values:
@@ -153,7 +153,7 @@ class Instance(Part):
 
 
 class Gpu(Part):
-    """A whole GPU."""
+    """A whole GPU: its readings, its health, and its instances."""
 
     def __init__(
         self,
@@ -165,22 +165,22 @@ class Gpu(Part):
         driver: DriverFields,
         kernel: Kernel,
     ) -> None:
-        """`handle`: None if the driver lists the GPU but returns no handle."""
+        """`handle`: None if the driver lists the GPU but gives no handle."""
         super().__init__(handle, dims, keys, level, SHARES)
         self.number, self.kernel, self.slices = int(dims[GPU]), kernel, 1.0
         self.health = GpuHealth(self.number, self.points, level)
         self.minor: int | None = None
-        """Number of its device file, /dev/nvidiaN."""
+        """Number N of its device file /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
-        """The MIG instances by UUID."""
+        """UUID -> MIG instance."""
         self.activity = Activity(self)
         self.is_mig = False
-        """True in MIG mode, also without instances."""
+        """True in MIG mode, even without instances."""
         self.lost = False
         self.is_due = False
-        """True if an event asks for the slow readings in the next tick."""
+        """True if an event requires the slow readings in the next tick."""
         self._is_failing = self._is_silent = False
-        """True if most groups of queries failed, or none gave a value, in the last tick that asked all."""
+        """In the last tick that asked all queries: True if most groups failed; True if none gave a value."""
         self._power, self._fields = Power(), GpuFields(self.query, self.points, level, driver)
         if self.detailed:
             wanted = [*self._shares, *C2C, *SWITCHES, ELAPSED]
@@ -194,11 +194,11 @@ class Gpu(Part):
 
     @property
     def parts(self) -> list[Part]:
-        """The parts that run processes: the instances, or the GPU if it has none."""
+        """The parts that run processes: the instances, or without any the GPU."""
         return [*self.instances.values()] or [self]
 
     def read(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
-        """Return all readings, expensive ones only if `slow`; for a lost GPU only its state."""
+        """Return the readings of a tick, expensive ones only if `slow`; for a lost GPU, only its state."""
         points = list[Datapoint]()
         for part in self.all_parts:
             part.begin(at, now, points)
@@ -223,20 +223,20 @@ class Gpu(Part):
 
     @property
     def silence(self) -> str:
-        """Why the driver answers no query about a GPU that is not lost; else empty."""
+        """Why the driver answers no query about a GPU that is not lost; "" if it answers."""
         if not self._is_silent or self.lost or self.query.reset or self._is_failing:
             return ""
         why = ", ".join(f"{nvml.NVMLError(code)} (NVML {code})" for code in sorted(self.query.refusals))
         return f"the driver answers no query about it{f': {why}' if why else ''}"
 
     def troubles(self) -> list[str]:
-        """Return the error messages of this tick, also the instances'."""
+        """Return the error messages of this tick, including the instances'."""
         queries = [self.query, self.health.query, *(part.query for part in self.instances.values())]
         texts = [text for query in queries if query.troubles for text in query.troubles.values()]
         return [*dict.fromkeys(texts)] if texts else texts
 
     def close(self) -> None:
-        """Free the driver's resources, also the instances'."""
+        """Free the driver's resources, including the instances'."""
         super().close()
         for instance in self.instances.values():
             instance.close()
@@ -270,7 +270,7 @@ class Gpu(Part):
     def _read_memory(self) -> None:
         if not self.kernel.is_integrated:
             super()._read_memory()
-        elif total := self.kernel.memory():  # NVML has no memory of an integrated GPU: it is the machine's
+        elif total := self.kernel.memory():  # an integrated GPU uses the machine's memory, which NVML does not report
             self.now.total, used = total, self.running().values()
             if self.query.answered.intersection(LISTS) and None not in used:
                 self._use(sum(memory or 0 for memory in used), total)
@@ -281,13 +281,13 @@ class Gpu(Part):
         if value is None and not kernel.is_tegra:
             value = ask("temperature", nvml.nvmlDeviceGetTemperature, self.handle, nvml.NVML_TEMPERATURE_GPU)
             if value is None and (now := ask("temperature.v", nvml.nvmlDeviceGetTemperatureV, self.handle)):
-                value = now[1]  # replaces it from CUDA 14 on
+                value = now[1]  # from CUDA 14 on, instead of the first function
         return value
 
     def _read_slowly(self) -> None:
         ask, add, kernel = self.query.ask, self.points.add, self.kernel
         node = None if kernel.is_integrated else ask("numa", nvml.nvmlDeviceGetNumaNodeId, self.handle)
-        if kernel.is_integrated or (node is not None and kernel.is_node_of_gpu(node)):  # a node as with Grace
+        if kernel.is_integrated or (node is not None and kernel.is_node_of_gpu(node)):  # as with Grace
             self.points.put("gpu.unified_memory", 1)
         limit = ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         watts = None if limit is None else limit / 1e3
@@ -296,7 +296,7 @@ class Gpu(Part):
             add(("gpu.fan.utilization",), ask("fan", nvml.nvmlDeviceGetFanSpeed, self.handle))
 
     def _read_fields(self, now: int, *, slow: bool) -> None:
-        """Add the fields, and the power that follows from the energy."""
+        """Add the fields, and the power that is computed from the energy."""
         power, put, reading = self._power, self.points.put, self.now
         energy, reading.hot = self._fields.read(self.handle, power.most_energy(now), slow=slow)
         watts = None
@@ -313,7 +313,7 @@ class Gpu(Part):
                 put("gpu.power.utilization", min(100, 100 * watts / power.limit))
 
     def _read_rates(self, values: Mapping[int, float]) -> None:
-        """Add what GPM has beside shares: the switches between contexts, and bytes over the link to the CPU."""
+        """Add other values of GPM: switches between contexts, and bytes over the link to the CPU."""
         if switches := SWITCHES & values.keys():
             self.points.add(("gpu.context_switch.active",), max(values[number] for number in switches))
         for number in C2C.keys() & values.keys():

@@ -1,4 +1,4 @@
-"""Xid errors and other events that the driver reports."""
+"""Counts Xid errors and other events that the driver reports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RECOVERY: Final = 0x8000
 EVENTS: Final = {
     0x1000: "nonfatal_poison", 0x2000: "fatal_poison", 0x4000: "unavailable", RECOVERY: "recovery_action",
 }  # fmt: skip
-"""nvmlEventType{NonFatalPoisonError,FatalPoisonError,GpuUnavailableError,GpuRecoveryAction}, of newer drivers."""
+"""Events of newer drivers: nvmlEventType{NonFatalPoison,FatalPoison,GpuUnavailable}Error and GpuRecoveryAction."""
 MAX_EVENTS: Final = 1000
-"""Events that one tick reads; the next tick reads the rest."""
+"""Most events that one tick reads; the next tick reads the rest."""
 
 
 def _register(handle: Any, kinds: int, events: Any) -> None:
-    """Register for events; for Xid errors alone if the driver refuses the others. Raise NVMLError."""
+    """Register for events, or only for Xid errors if the driver refuses the others. Raise NVMLError."""
     try:
         nvml.nvmlDeviceRegisterEvents(handle, c_ulonglong(kinds), events)
     except nvml.NVMLError:
@@ -37,8 +37,8 @@ class Xids:
     """
     Counts the Xid errors and EVENTS of each GPU since the agent started; MIG instances have none.
 
-    The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
-    reads all events since the last one and no thread has to wait.
+    The kernel module queues events for its clients (nv_post_event of NVIDIA/open-gpu-kernel-modules). So a tick reads
+    all events since the last tick, and no thread has to wait.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class Xids:
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
         self._seen: dict[tuple[Metric, Dimensions], tuple[int, int]] = {}
-        """Counts and their start times."""
+        """Series -> its count and start time (ns since the epoch)."""
         self._last: int | None = None
 
     def watch(self, gpus: Iterable[Gpu]) -> None:
-        """Register for the events of working GPUs that are not registered yet."""
+        """Register for the events of working GPUs, if not done yet."""
         for gpu in gpus:
             ask, handle = gpu.query.ask, gpu.handle
             if handle is not None and handle.value in self._gpus:
-                self._gpus[handle.value] = gpu  # a new one may have the handle of a lost one
+                self._gpus[handle.value] = gpu  # a new GPU may have the handle of a lost one
                 continue
             if gpu.lost or handle is None:
                 continue
@@ -74,7 +74,7 @@ class Xids:
             else:
                 series = gpu.points.metrics["gpu.event"], gpu.dims | {"event": EVENTS[kind]}
                 gpu.is_due |= kind == RECOVERY
-            # A new count was zero at the last reading.
+            # A new counter starts at the last reading.
             count, start_time = self._seen.get(series, (0, at if self._last is None else self._last))
             self._seen[series] = count + 1, start_time
         self._last = at
@@ -83,9 +83,9 @@ class Xids:
         ]
 
     def close(self) -> None:
-        """Unregister from all events; the counts stay."""
+        """Unregister from all events; keep the counts."""
         if self._set is not None:
-            nvml.call("nvmlEventSetFree", self._set)  # a lost GPU may fail it
+            nvml.call("nvmlEventSetFree", self._set)  # it may fail if a GPU is lost
         self._set, self._gpus = None, {}
 
     def _take(self) -> Iterator[tuple[Gpu, int, int]]:
@@ -94,7 +94,7 @@ class Xids:
                 device, kind, data, *_ = nvml.nvmlEventSetWait_v2(self._set)
             except nvml.NVMLError as error:
                 if error.value in GONE:
-                    self.close()  # else every call fails; `watch` registers the other GPUs again
+                    self.close()  # every further call would fail; `watch` registers the other GPUs again
                 elif error.value != nvml.NVML_ERROR_TIMEOUT:
                     self.query.failed("events", "events", error.value)
                 return

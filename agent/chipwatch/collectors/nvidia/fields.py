@@ -1,4 +1,4 @@
-"""The fields of NVML that a GPU has in each tick; tests/nvml_versions.py compares numbers with NVIDIA's bindings."""
+"""Reads NVML's fields of a GPU. tests/nvml_versions.py compares their numbers with NVIDIA's bindings."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from chipwatch.collectors.nvidia.query import FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Level
 
 RECOVERY: Final = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, from driver 570 on."""
+"""Field with the recovery action, from driver 570 on: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 RESET, DRAIN = 226, 227
-"""NVML_FI_DEV_RESET_STATUS and NVML_FI_DEV_DRAIN_AND_RESET_STATUS, which drivers below 570 have in its place."""
+"""Fields that older drivers have instead: NVML_FI_DEV_RESET_STATUS, NVML_FI_DEV_DRAIN_AND_RESET_STATUS."""
 NONE: Final = "none"
 ACTIONS: Final = (
     NONE, "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
     "system_reboot",
 )  # fmt: skip
-"""Recovery actions by value (NVML_GPU_RECOVERY_ACTION_*)."""
+"""Recovery actions in the order of their values (NVML_GPU_RECOVERY_ACTION_*)."""
 IMEX: Final = 5, 610
 """
-The value of recover_imex_domain, and the first driver that means this by it.
+Value of recover_imex_domain, and the first driver in which it has that meaning.
 
-nvidia-ml-py 13.580 alone calls 5 GPU_RESET_BUS; nvml.h of that driver has no 5, and its nvidia-smi prints N/A.
+nvidia-ml-py 13.580 calls the value 5 GPU_RESET_BUS; but nvml.h of that driver has no 5, and nvidia-smi prints N/A.
 """
 STOPS: Final = frozenset({"gpu_reset", "node_reboot", "drain_and_reset", "bus_reset", "system_reboot"})
-"""Actions without which the GPU takes no new work; it works on under the others."""
+"""Actions that must happen before the GPU takes new work; under other actions it continues to work."""
 MAX_UNKNOWN: Final = 99
-"""Largest unknown action that is named with its number."""
+"""Largest unknown action that is reported with its number."""
 SLOWDOWNS: Final = ("sw_thermal", "hw_thermal", "power_brake")
-"""NVML_FI_DEV_CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN, in ns, with successive numbers."""
+"""Reasons of consecutive fields (ns): NVML_FI_DEV_CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN."""
 LATER_METRICS: Final = ((575, range(100, 210)), (595, range(248, 261)))
-"""Metrics of GPM that older drivers lack: links to the CPU, context switches; cycles since the driver was loaded."""
+"""First driver and its new metrics of GPM: links to the CPU and context switches; counters of cycles."""
 
 
 class DriverFields:
-    """The fields that one version of the driver has; none of them if the version is not a number."""
+    """The fields that depend on the version of the driver; none if the version is unknown."""
 
     def __init__(self, version: str) -> None:
         """`version`: such as 580.82.07."""
@@ -46,17 +46,17 @@ class DriverFields:
         self._driver = driver = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
         first = 251 if (575, 0) <= driver < (580, 82) else 269
         self.slowdowns = dict(enumerate(SLOWDOWNS, first)) if driver >= (575, 0) else {}
-        """Reasons of slowdowns by number; at 570 the numbers 251 to 253 mean something else."""
+        """Field -> reason of a slowdown. In driver 570, 251 to 253 mean something else."""
         has_status = driver >= (560, 0) or (550, 89) <= driver < (555, 0)
         self.recovery = (RECOVERY,) if driver >= (570, 0) else (RESET, DRAIN) if has_status else ()
-        """Fields with the recovery action that the GPU needs."""
+        """Fields that show the recovery action that the GPU needs."""
 
     def has_metric(self, number: int) -> bool:
-        """Return whether the driver has a metric of GPM."""
+        """Return True if the driver has a metric of GPM."""
         return all(self._driver[0] >= first for first, numbers in LATER_METRICS if number in numbers)
 
     def action(self, fields: Mapping[int, float]) -> str | None:
-        """Return the recovery action in the fields, None if they have none."""
+        """Return the recovery action from the values of fields; None if unknown."""
         if (value := fields.get(RECOVERY)) is not None:
             number = int(value)
             if 0 <= number < len(ACTIONS) and (number != IMEX[0] or self._driver[0] >= IMEX[1]):
@@ -70,7 +70,7 @@ class DriverFields:
 
 
 class GpuFields:
-    """Reads FAST of one GPU, and every ten seconds SLOW and the recovery action."""
+    """Reads the fields of one GPU: FAST in each tick, SLOW and the recovery action every ten seconds."""
 
     def __init__(self, query: NvmlQuery, points: PartPoints, level: Level, driver: DriverFields) -> None:
         def names(rows: Mapping[int, FieldRow]) -> dict[tuple[int, int], str]:
@@ -85,17 +85,17 @@ class GpuFields:
             n: (row.place, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level or n == ENERGY
         }
         self._links: dict[int, int] = {}
-        """The field of LINKS that answered first, by the older one: the other may have another count."""
+        """Older field of LINKS -> the field that answered first and is used from then on: counts may differ."""
         self.action: str | None = None
-        """The recovery action that the driver asks for; None if not known."""
+        """The recovery action that the driver asks for; None if unknown."""
         self._actions: list[str] = []
-        """All requested recovery actions so far."""
+        """All recovery actions that were requested so far."""
 
     def read(self, handle: Any, most_energy: float, *, slow: bool) -> tuple[float | None, float | None]:
         """
-        Add the fields to the points; return the energy (mJ) and the time of thermal slowdowns (ns), None if not known.
+        Add the fields to the points; return energy (mJ) and time of heat slowdowns (ns), None if unknown. Raise Lost.
 
-        A rise of the energy by more than `most_energy` (J) is doubted. Raise Lost.
+        An increase of the energy by more than `most_energy` (J) counts as an error until it is confirmed.
         """
         answers = (self._all if slow else self._fast).read(handle)
         values = {number: value for (number, _), value in answers.items()}
@@ -117,7 +117,7 @@ class GpuFields:
         return energy, values.get(THERMAL)
 
     def _choose_links(self, values: dict[int, float]) -> None:
-        """Take out the fields of the links that have a better one."""
+        """Of each pair in LINKS, keep only the field that was chosen first."""
         for in_kib, in_bytes in LINKS.items():
             if in_bytes in values or in_kib in values:
                 chosen = self._links.setdefault(in_kib, in_kib if in_kib in values else in_bytes)

@@ -1,4 +1,4 @@
-"""GPM: the driver's activity metrics on Hopper and later, computed between two samples."""
+"""Reads GPM, the driver's activity metrics on Hopper and later, which are computed between two samples."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from chipwatch.collectors.nvidia.query import ABSENT, HOUR, SECOND, NvmlQuery
 from chipwatch.host import nvml
 
 SWITCHES: Final = frozenset(range(174, 210, 5))
-"""NVML_GPM_METRIC_GR{0..7}_CTXSW_ACTIVE_PCT: shares of time in which an engine switched contexts."""
+"""Shares of time in which an engine switched contexts: NVML_GPM_METRIC_GR{0..7}_CTXSW_ACTIVE_PCT."""
 ELAPSED: Final = 248
-"""NVML_GPM_METRIC_SM_CYCLES_ELAPSED."""
+"""Counter of all cycles: NVML_GPM_METRIC_SM_CYCLES_ELAPSED."""
 CYCLES: Final = {2: 249, 5: 250, 8: 251, 7: 252, 9: 253, 6: 254, 4: 257, 11: 258, 12: 259, 13: 260}
-"""NVML_GPM_METRIC_*_CYCLES_ACTIVE, by the metric with the same share in percent."""
+"""Metric in percent -> the counter of its active cycles, NVML_GPM_METRIC_*_CYCLES_ACTIVE."""
 AGREES: Final = 2.0
-"""Largest difference (percent points) between both: the driver rounds its own; no chip was there to verify more."""
+"""Largest difference (%) from the driver's rounded share at which a share of cycles is used; not tried on a chip."""
 GRAPHICS: Final = 1
-"""Metric id of the share of time in which any work ran: the only utilization of a MIG instance."""
+"""Metric of the share of time in which any work ran, the only utilization of a MIG instance."""
 HEAD: Final = Struct("IIPP")
-"""nvmlGpmMetricsGet_t without its metrics: version, count of metrics, samples."""
+"""nvmlGpmMetricsGet_t without its metrics: version, number of metrics, two samples."""
 METRIC: Final = Struct("Iid24x")
-"""nvmlGpmMetric_t without its names: number, code, value."""
+"""nvmlGpmMetric_t without its names: metric, code, value."""
 MIN_ELAPSED: Final = SECOND // 10
-"""Shortest time (ns) between two samples, from nvml.h."""
+"""Shortest time (ns) between two samples, by nvml.h."""
 
 
 class Gpm:
     """
-    Takes a sample in each tick and compares it with the previous one, without waiting.
+    Takes a sample in each tick and compares it with the last one, without waiting.
 
-    GPM does not use the profiling lock, so profilers can run at the same time.
+    GPM does not take the profiling lock, so profilers can run at the same time.
     """
 
     def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
-        """`ids` of the metrics; `instance`: id of the MIG instance to sample, None for the whole GPU."""
+        """`ids`: metrics to read; `instance`: MIG instance to sample, None for the whole GPU."""
         self._query, self._instance = query, instance
         self._wanted = frozenset(ids)
         self._ask(self._wanted)
         self._ask_all_at = 0
         self._cycles: dict[int, float] = {}
-        """Cycles until the last sample."""
+        """Counter -> cycles at the last sample."""
         self.elapsed = 0
         """Time (ns) between the last two samples."""
         self._buffers: list[Any] = []
         self._sampled_at: int | None = None
 
     def read(self, gpu: Any, now: int) -> dict[int, float]:
-        """Return values by metric id, nothing in the first tick; `gpu` is the GPU's handle. Raise Lost."""
+        """Return metric -> value, {} in the first tick; `gpu`: the GPU's handle. Raise Lost."""
         if self._sampled_at is not None and now - self._sampled_at < MIN_ELAPSED:
             return {}
         if not self._buffers:
@@ -81,17 +81,17 @@ class Gpm:
         return _exact(earlier_values, answers) if both_count else answers
 
     def _ask(self, ids: frozenset[int]) -> None:
-        """Ask for these metrics from now on."""
+        """Request only these metrics from now on."""
         self._ids, self._asked = ids, b"".join(METRIC.pack(number, 0, 0.0) for number in ids)
 
     def restart(self) -> None:
-        """Compare the next sample with none before it."""
+        """Forget the last sample."""
         self._cycles, self._sampled_at = {}, None
 
     def close(self) -> None:
-        """Free the samples; NVML must still be open."""
+        """Free the samples; call it before NVML is closed."""
         for buffer in self._buffers:
-            nvml.call("nvmlGpmSampleFree", buffer)  # a lost GPU may fail it
+            nvml.call("nvmlGpmSampleFree", buffer)  # it may fail if a GPU is lost
         self._buffers = []
         self.restart()
 
@@ -110,7 +110,7 @@ class Gpm:
 
 
 def _exact(before: dict[int, float], values: dict[int, float]) -> dict[int, float]:
-    """Return `values`, with shares of cycles where these agree with the driver's own shares."""
+    """Replace the driver's rounded shares by shares of cycles, if both agree."""
     if (elapsed := values[ELAPSED] - before[ELAPSED]) <= 0:
         return values
     exact = {

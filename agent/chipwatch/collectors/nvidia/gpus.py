@@ -1,4 +1,4 @@
-"""Finds the GPUs of the machine and reads them in each tick."""
+"""Finds the GPUs of the machine, and reads all of them in each tick."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from chipwatch.collectors.nvidia import NvidiaCollector
 
 REFRESH: Final = 300 * SECOND
-"""Interval between searches for GPUs."""
+"""Interval (ns) between searches for GPUs."""
 SEARCH: Final = 10 * SECOND
-"""The same while a GPU is lost."""
+"""Interval (ns) between searches while a GPU is lost."""
 UNKNOWN: Final = "unknown"
 RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
@@ -45,7 +45,7 @@ HINTS: Final = {
 
 
 def call_driver(function: Callable[[], Any]) -> Any:
-    """Return the result of a function that needs no device; raise Unavailable."""
+    """Call a function of NVML about no particular device; raise Unavailable."""
     try:
         return function()
     except nvml.NVMLError as error:
@@ -54,7 +54,7 @@ def call_driver(function: Callable[[], Any]) -> Any:
 
 
 class _Listed(NamedTuple):
-    """A GPU that NVML lists and that answers."""
+    """A GPU in NVML's list that answers."""
 
     handle: Any
     uuid: str
@@ -63,11 +63,11 @@ class _Listed(NamedTuple):
 
 class Gpus:
     """
-    The GPUs by UUID.
+    All GPUs of the machine.
 
-    Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. A new
-    GPU that NVML lists in place of a lost one has its index. NVML stays open, since reopening it repeatedly causes
-    problems; it is reopened only when no GPU answers.
+    A GPU keeps the index under which it was first seen, because NVML may renumber others when one is lost. A new GPU in
+    the place of a lost one gets its index. NVML stays open, and is reopened only if no GPU answers: reopening it often
+    causes problems.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Gpus:
         """
         Open NVML and find the GPUs; raise Unavailable.
 
-        `clock` returns monotonic ns; `ask` is called with the name of the device that is asked next.
+        `clock`: returns monotonic ns; `ask`: called with the name of each device before it is asked.
         """
         self._config, self._level, self._clock, self._ask = config, level, clock, ask
         self._wanted = frozenset(map(str, config.devices)) or None
@@ -90,18 +90,18 @@ class Gpus:
         self._peers = Peers()
         self._problems: list[str] = []
         self._unlisted: dict[int, str] = {}
-        """Why NVML does not give the GPUs at these of its indexes."""
+        """Index -> why NVML does not give its GPU."""
         self.silent: dict[Dimensions, str] = {}
-        """GPUs that answered no query of the last reading, and why."""
+        """GPU -> why it answered no query in the last reading."""
         self._slow = Pace(SLOW)
         self._find_at = 0
         self._failing_since: int | None = None
-        """Time (monotonic ns) since which the search for GPUs has failed; else None."""
+        """Time (monotonic ns) since which the search for GPUs fails; None if it works."""
         self._read_at = 0
         """Time (ns since the epoch) of the last tick."""
         self._tree: Tree | None = None
         self.process = os.getpid()
-        """The process that opened NVML, which does not survive a fork."""
+        """PID of the process that opened NVML; after a fork, NVML must be opened again."""
         self._open()
         try:
             self._find()
@@ -113,7 +113,7 @@ class Gpus:
                 self._tree = Tree(config, config.pid)
 
     def read(self, at: int) -> Iterator[list[Datapoint]]:
-        """Yield the readings of each GPU; raise PartlyCollected at the end, Unavailable if the driver fails."""
+        """Yield the readings of each GPU; raise PartlyCollected at the end, or Unavailable if the driver fails."""
         now = self._clock()
         slow = self._slow.is_due(now / SECOND)
         self._follow_clock(at)
@@ -145,14 +145,14 @@ class Gpus:
             raise PartlyCollected(problems)
 
     def _follow_clock(self, at: int) -> None:
-        """Start again if the clock was set back since the last tick: the driver's samples have its time."""
+        """If the clock was set back since the last tick, forget earlier samples: they have times of that clock."""
         before, self._read_at = self._read_at, at
         for gpu in self._gpus.values() if at < before else ():
             for part in gpu.all_parts:
                 part.restart()
 
     def _search(self, now: int, *, slow: bool) -> None:
-        """Search for GPUs if that is due, else for instances: each tick on a GPU that has some."""
+        """Search for GPUs if that is due; otherwise search for MIG instances, in each tick on a GPU that has some."""
         if now >= self._find_at:
             self._find()
             return
@@ -162,7 +162,7 @@ class Gpus:
                 self._problems += gpu.query.troubles.values()
 
     def devices(self) -> Iterator[Device]:
-        """Yield GPUs and instances; ids are the index, UUID, device file, number and place of the GPU instance."""
+        """Yield all GPUs and instances, with every name by which a scheduler may call them."""
         for uuid, gpu in self._gpus.items():
             yield Device(gpu.dims, gpu.kernel.model, (uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"))
             for name, part in gpu.instances.items():
@@ -183,7 +183,7 @@ class Gpus:
                 yield from gpu.activity.read(self._clock())
 
     def describe(self) -> str:
-        """Return the number of each model, the driver version and irregularities."""
+        """Return the number of each model, the driver's version, and irregularities."""
         models = Counter(gpu.kernel.model for gpu in self._gpus.values())
         parts = [*(f"{count} x {model}" for model, count in models.items()), f"driver {self._driver}"]
         if instances := sum(len(gpu.instances) for gpu in self._gpus.values()):
@@ -200,7 +200,7 @@ class Gpus:
         return ", ".join(parts)
 
     def close(self) -> None:
-        """Close NVML, unless the parent process opened it before a fork."""
+        """Close NVML, unless the parent process has opened it before a fork."""
         if self.process != os.getpid():
             return
         self._xids.close()
@@ -222,7 +222,7 @@ class Gpus:
         self._open()
 
     def _find(self) -> None:
-        """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable if there is none, or none for long."""
+        """Find the GPUs; a missing one is lost. Raise Unavailable without one, or if the driver fails for minutes."""
         now = self._clock()
         self._find_at = now + SEARCH
         present = self._gpus.values()
@@ -232,7 +232,7 @@ class Gpus:
             if are_lost:
                 self._reopen()
             self._count = call_driver(nvml.nvmlDeviceGetCount)
-        except Unavailable as problem:  # as while the driver is loaded again
+        except Unavailable as problem:  # for example while the driver is reloaded
             self._failing_since = now if self._failing_since is None else self._failing_since
             if not self._gpus or (not answers and now - self._failing_since >= REFRESH):
                 raise
@@ -275,7 +275,7 @@ class Gpus:
             return error
 
     def _at(self, index: int, listed: _Listed, now: int, vacant: dict[int, str], place: int | None) -> Gpu | None:
-        """Return the GPU at `index` of NVML, None if it is not wanted; a new one takes a `place` of the lost ones."""
+        """Return the GPU at NVML's `index`, None if it is not wanted. A new one gets `place`, a lost one's index."""
         gpu, is_new = self._gpus.get(listed.uuid), listed.uuid not in self._gpus
         if gpu is None:
             taken = {gpu.number for gpu in self._gpus.values()}
@@ -301,7 +301,7 @@ class Gpus:
         self._gpus.pop(uuid).close()
 
     def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
-        """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
+        """Return the GPU at `index`, for which the driver returned `error`; None if it is unknown and not lost."""
         gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
         if error.value not in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
@@ -320,7 +320,7 @@ class Gpus:
             gpu.instances = self._instances(gpu)
 
     def _instances(self, gpu: Gpu) -> dict[str, Instance]:
-        """Return the MIG instances of the GPU by UUID; raise Lost."""
+        """Return UUID -> MIG instance of a GPU; raise Lost."""
         count = gpu.query.ask("mig", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
         if count is None:
             return gpu.instances
@@ -344,7 +344,7 @@ class Gpus:
             instance.identify(gpu.handle)
             instances[uuid] = instance
         if instances.keys() != gpu.instances.keys():
-            gpu.query.retry()  # whether the GPU is divided changes what it supports
+            gpu.query.retry()  # a partitioned GPU supports other queries
         for uuid in gpu.instances.keys() - instances.keys():
             gpu.instances[uuid].close()
         return instances

@@ -1,4 +1,4 @@
-"""Faults and link errors of a GPU that the driver reports, for `chipwatch verdict`, and values that change seldom."""
+"""Reads faults and link errors that the driver reports, for `chipwatch verdict`, and values that rarely change."""
 
 from __future__ import annotations
 
@@ -18,79 +18,81 @@ from chipwatch.host.gpu_metrics import LINK_ERRORS
 from chipwatch.host.pace import SLOW, Pace
 
 EVERY: Final = 30 * SECOND
-"""Interval between readings; a link's state is a call each."""
+"""Interval (ns) between readings; the state of each link takes a call."""
 HELD: Final = 120 * SECOND
-"""Least duration of a slowdown by software: a short one is normal under load."""
+"""Shortest slowdown by software that is a fault (ns); shorter ones are normal under load."""
 AGAIN: Final = SECOND // 4
-"""The same by hardware, which may show for a moment when clocks change: two readings."""
+"""Shortest slowdown by hardware that is a fault (ns); it may show for a moment when clocks change."""
 BUSY: Final = 50.0
-"""Utilization (%) from which on a GPU does not lower the speed of its PCIe link to save power."""
+"""Utilization (%) at which a GPU no longer lowers the speed of its PCIe link to save power."""
 MOST_LINKS: Final = 36
-"""NVML_NVLINK_MAX_LINKS."""
+"""Most NVLinks of a GPU: NVML_NVLINK_MAX_LINKS."""
 SHUTDOWN: Final = 0
-"""NVML_TEMPERATURE_THRESHOLD_SHUTDOWN."""
+"""Kind of the temperature at which a GPU shuts down: NVML_TEMPERATURE_THRESHOLD_SHUTDOWN."""
 BRIDGED: Final = re.compile(
     r"PCI|CNX|\b[AH]\d+X\b|\bH\d+ NVL|RTX|GeForce|TITAN|Quadro|\b(A2|A10|A16|A30|A40|L\d+S?)\b|[AH]800|[PV]100|GH200"
 )
 """
-Models whose NVLinks may be down on a healthy machine: cards with a bridge or none, boards that leave some unused, and
-GPUs that may have no peer. All others are boards with all links in use.
+Matches models whose NVLinks may be down on a healthy machine.
+
+These are cards with or without a bridge, boards with unused links, and GPUs that may have no peer. All other models
+are boards that use all links.
 """
 SLOWDOWNS: Final = (
     ("thermal_slowdown", 0x20, HELD), ("thermal_slowdown", 0x40, AGAIN), ("power_brake", 0x80, AGAIN),
     ("hardware_slowdown", 0x8, AGAIN),
 )  # fmt: skip
-"""nvmlClocksEventReasons: by software and by hardware for heat; by the power brake of the machine; by hardware."""
+"""Fault, its bit in nvmlClocksEventReasons, and the time that it must last (ns)."""
 HARDWARE, HARDWARE_WHY = 0x8, 0x40 | 0x80
-"""The reason that stands beside each reason of the hardware, and these."""
+"""The general bit of hardware slowdowns, and the bits of its precise reasons."""
 BIT_ERRORS: Final = {220: 1e-12, 222: 1.6e-237}
 """
 NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER and _SYMBOL_BER -> the rate above which DCGM 4.6 fails a link.
 
-NVML packs a rate into mantissa (bits 8 to 11) and negative exponent (bits 0 to 7). Hardware reports 15e-255 or, from
-Blackwell on, 15e-238 for none.
+NVML packs a rate into a mantissa (bits 8 to 11) and a negative exponent (bits 0 to 7). Without errors, hardware
+reports 15e-255, or 15e-238 from Blackwell on.
 """
 NO_ERRORS: Final = 15e-238
-"""Largest rate of bit errors that means none."""
+"""Largest rate of bit errors that means no errors."""
 MOST_COUNT: Final = 2**53
-"""Largest number of errors that is a reading."""
+"""Largest number of errors that is believed."""
 SRAM_UNITS: Final = ("l2", "sm", "pcie", "mcu", "other")
-"""Units of which nvmlEccSramErrorStatus_v1_t counts the uncorrected errors, in its order."""
+"""Units of SRAM whose uncorrected errors nvmlEccSramErrorStatus_v1_t counts, in its order."""
 LINK_STATE: Final = 165
-"""NVML_FI_DEV_NVLINK_GET_STATE: 0 is down, 1 up, 2 asleep."""
+"""Field with the state of a link (0 down, 1 up, 2 asleep): NVML_FI_DEV_NVLINK_GET_STATE."""
 LINK_COUNT: Final = 91
-"""NVML_FI_DEV_NVLINK_LINK_COUNT."""
+"""Field with the number of links: NVML_FI_DEV_NVLINK_LINK_COUNT."""
 C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
-"""NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down) and _POWER_STATE (1: low power)."""
+"""Fields of links to the CPU: NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down), _POWER_STATE (1: low power)."""
 MOST_REMAPPED: Final = 8
 """
-Rows replaced for uncorrected errors that a healthy GPU may have: as many as one bank has to spare.
+Most rows of a healthy GPU that were replaced for uncorrected errors: as many as one bank has to spare.
 
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (row-remapping failures)
 """
 REMAPPED: Final = 143
-"""NVML_FI_DEV_REMAPPED_UNC."""
+"""Field with rows replaced for uncorrected errors: NVML_FI_DEV_REMAPPED_UNC."""
 SHUTDOWN_LIMIT: Final = 193
-"""NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT: the margin, below 0, at which the GPU shuts down; Ada and later."""
+"""Field with the margin (below 0) at which a GPU shuts down, since Ada: NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT."""
 SINGLE: Final = (LINK_COUNT, C2C_COUNT, REMAPPED, SHUTDOWN_LIMIT)
-"""Fields that faults and links follow from."""
+"""Fields that are always read, to find faults and links."""
 SINCE_LOADED: Final = (179, 180)
-"""Counters of which one error since the driver was loaded is a fault: pcie_nonfatal, pcie_fatal."""
+"""Counters that show a fault with a single error since the driver was loaded: pcie_nonfatal, pcie_fatal."""
 SUMMED: Final = frozenset({LINK_ERRORS.name, "gpu.nvlink.corrected", "gpu.nvlink.blocks"})
-"""Counters that are summed over the links."""
+"""Counters that are summed over all links."""
 REASONS: Final = {
     0x1: "idle", 0x2: "application_clocks", 0x4: "power_cap", 0x8: "hardware", 0x10: "sync_boost", 0x20: "sw_thermal",
     0x40: "hw_thermal", 0x80: "power_brake", 0x100: "display",
 }  # fmt: skip
-"""nvmlClocksEventReason*."""
+"""Bit of nvmlClocksEventReason* -> its name in our metrics."""
 Answers = dict[str | Place, float]
-"""Faults by name, and values by place."""
+"""Name of a fault, or series of a value -> its value."""
 PLACES: Final[Mapping[int, Place]] = {number: row.place for number, row in (FIELDS | LINK_FIELDS | C2C_FIELDS).items()}
 SUMS: Final = {number: place for number, place in PLACES.items() if place[0] in SUMMED}
 
 
 def _known(members: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the members of a struct; raise NVMLError if one has no value."""
+    """Return the members of a struct; raise NVMLError if one of them has no value."""
     if not nvml.NOT_AVAILABLE.isdisjoint(members):
         raise nvml.NVMLError(nvml.NO_DATA)
     return members
@@ -140,13 +142,13 @@ def _fabric(gpu: Any) -> Answers:
 
 
 def _width(gpu: Any) -> Answers:
-    """Compare with the width that both ends of the link can use, which NVML calls the maximum."""
+    """Compare the width of the PCIe link with the width that both of its ends can use."""
     now, most = nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     return {"pcie_narrow": 0 < now < most, ("gpu.pcie.width",): now}
 
 
 def _virtual(gpu: Any) -> Answers:
-    """Return the licence of this guest's vGPU, or the vGPUs of this host, by licence."""
+    """Return if this guest's vGPU has a licence; on a host, the number of vGPUs by licence."""
     mode = nvml.nvmlDeviceGetVirtualizationMode(gpu)
     if mode == GUEST:
         applies, number, *features = nvml.nvmlDeviceGetGridLicensableFeatures_v4(gpu)
@@ -161,25 +163,25 @@ def _virtual(gpu: Any) -> Answers:
 
 
 VGPUS: Final = Rows(Struct("I"))
-"""Lists of the numbers of vGPUs."""
+"""Reads the list of vGPUs."""
 GUEST, HOSTS = 2, (3, 4)
-"""NVML_GPU_VIRTUALIZATION_MODE_VGPU; _HOST_VGPU and _HOST_VSGA."""
+"""Modes of a guest and of a host: NVML_GPU_VIRTUALIZATION_MODE_VGPU; _HOST_VGPU, _HOST_VSGA."""
 VIRTUAL: Final = {"virtual": _virtual}
-"""A query of level all."""
+"""Query that is made only at the level `all`."""
 QUERIES: Final[dict[str, Callable[[Any], Answers]]] = {
     "sram": _sram, "dram": _dram, "spare": _spare, "fabric": _fabric, "width": _width,
     "repair": lambda gpu: {"repair_pending": any(_known(nvml.nvmlDeviceGetRepairStatus(gpu)))},
     "unrepairable": lambda gpu: {"memory_unrepairable": _known(nvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu))[0]},
     "ecc": lambda gpu: {"ecc_off": nvml.nvmlDeviceGetDefaultEccMode(gpu) > nvml.nvmlDeviceGetEccMode(gpu)},
 }  # fmt: skip
-"""Query -> the function that returns its faults and values."""
+"""Query -> function that returns its faults and values."""
 
 
 class GpuHealth:
-    """The faults and link errors of one GPU; what this driver does not report is absent."""
+    """Reads the faults and link errors of one GPU; those that its driver does not report are absent."""
 
     def __init__(self, number: int, points: PartPoints, level: Level) -> None:
-        """Take the GPU's index, and what makes its points."""
+        """Read the GPU with the index `number`; add its points to `points`."""
         self.query, self._points = NvmlQuery(f"GPU {number}"), points
         self._pace = Pace(EVERY / SECOND, shift=SLOW * (number % (EVERY // SECOND // int(SLOW))))
         self._is_all = level >= Level.ALL
@@ -188,22 +190,22 @@ class GpuHealth:
         numbers = dict.fromkeys([*SINGLE, *self._wanted(FIELDS)])
         self._fields = self._set([(n, 0) for n in numbers], [(LINK_STATE, n) for n in range(MOST_LINKS)])
         self._link_fields, self._links = self._set(), (0, 0)
-        """Fields of links, and for how many NVLinks and links to the CPU."""
+        """Fields of links; number of NVLinks and of links to the CPU for which they are set."""
         self._slow_since: dict[int, int] = {}
-        """Time (monotonic ns) since which a slowdown lasts, by its bit."""
+        """Bit of a slowdown -> time (monotonic ns) since which it lasts."""
         self._reasons: set[str] = set()
-        """Reasons of low clocks so far."""
+        """Reasons for low clocks that have occurred so far."""
         self.links: int | None = None
-        """NVLinks that are up in this tick; None if not known, as with MIG, where NVML shows all of them as down."""
+        """Number of NVLinks that are up in this tick; None if unknown. With MIG, NVML wrongly calls all links down."""
         self.all_links = 0
-        """NVLinks that the GPU has, up or not."""
+        """Number of NVLinks of the GPU, up or down."""
 
     def _wanted(self, rows: Mapping[int, FieldRow]) -> list[int]:
-        """Return the fields that this level reads: all, or those with a rule of the verdict."""
+        """Return the fields to read at this level: all of them, or only those that the verdict judges."""
         return [n for n, row in rows.items() if self._is_all or row.metric is FAULT or row.value in JUDGED]
 
     def read(self, now: int, gpu: Any, *, busy: float | None, is_mig: bool) -> None:
-        """Add the faults, the counts of errors and the values, if it is time; raise Lost."""
+        """Add faults, error counts and values to the points, if they are due; raise Lost."""
         self.links = None
         if not self._pace.is_due(now / SECOND):
             return
@@ -229,16 +231,16 @@ class GpuHealth:
             self._points.add_total(place, members)
 
     def add_fault(self, fault: str, value: object, points: list[Datapoint] | None = None) -> None:
-        """Add the point of a fault, to `points` if the tick's are over."""
+        """Add the point of a fault; to `points` if given, because the tick's list is already returned."""
         self._points.points = self._points.points if points is None else points
         self._points.add((FAULT.name, fault), 1 if value else 0)
 
     def _set(self, *keys: Iterable[tuple[int, int]]) -> FieldSet:
-        """Return fields whose failures are not reported: a link or a field may not exist."""
+        """Build a set of fields whose failures are not reported, because a link or a field may not exist."""
         return FieldSet(self.query, dict.fromkeys(chain(*keys), ""), ABSENT)
 
     def _read_links(self, gpu: Any, links: int, c2c: int) -> dict[tuple[int, int], float]:
-        """Return the fields of so many links."""
+        """Read the fields of `links` NVLinks and `c2c` links to the CPU."""
         if (links, min(c2c, MOST_LINKS)) != self._links:
             self._links = links, min(c2c, MOST_LINKS)
             nvlink, others = (range(number) for number in self._links)
@@ -246,16 +248,16 @@ class GpuHealth:
         return self._link_fields.read(gpu)
 
     def _count_links(self, gpu: Any, fields: dict[tuple[int, int], float]) -> tuple[int | None, int]:
-        """Take the states of links out of the fields; return the links that are up, None if not known, and all."""
+        """Remove the states of links from the fields; return the number of links up (None if unknown) and of all."""
         if not (keys := [key for key in fields if key[0] == LINK_STATE]):
             up, links = self.query.ask("links", _links, gpu) or (None, 0)
-            # The function may call links down that are not there.
+            # This function may report links as down that do not exist.
             return (up, links) if up or fields.get((LINK_COUNT, 0)) else (None, 0)
         up = sum([fields.pop(key) > 0 for key in keys])
         return None if LINK_STATE in self._fields.partial else up, max(keys)[1] + 1
 
     def _counted(self, fields: dict[tuple[int, int], float]) -> dict[Place, dict[tuple[int, int], float]]:
-        """Take the counters out of the fields, by kind; a kind without some of its members is left out."""
+        """Remove the counters of links from the fields; return series -> members. An incomplete series is left out."""
         partial = {SUMS.get(number) for number in self._fields.partial | self._link_fields.partial}
         counts: dict[Place, dict[tuple[int, int], float]] = {}
         for key in [key for key in fields if key[0] in SUMS]:
@@ -273,7 +275,7 @@ class GpuHealth:
         return answers
 
     def _heat(self, gpu: Any, limit: float) -> Answers:
-        """Return the margin, and whether the GPU is past the temperature at which it shuts down."""
+        """Return the margin of temperature, and the fault of a GPU that is hot enough to shut down."""
         if margin := self.query.ask("margin", nvml.nvmlDeviceGetMarginTemperature, gpu):
             answers: Answers = {("gpu.temperature.margin",): margin[0]}
             return answers | {"too_hot": margin[0] <= limit} if limit < 0 else answers
@@ -282,7 +284,7 @@ class GpuHealth:
         return {} if now is None else {"too_hot": now >= most}
 
     def _slowdowns(self, gpu: Any, now: int) -> Answers:
-        """Return which slowdowns have lasted, one that is shorter so far is left out; and the reasons so far."""
+        """Return fault -> True if a slowdown has lasted, absent while it is still short; and reasons for low clocks."""
         reasons = self.query.ask("reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
         if reasons is None:
             return {}
@@ -307,7 +309,7 @@ class GpuHealth:
 
 
 def _judged(fields: Mapping[tuple[int, int], float]) -> Answers:
-    """Return faults and values in the fields."""
+    """Convert fields to faults and values."""
     answers: Answers = {}
     down = low = c2c = 0
     for (number, _), value in fields.items():
@@ -335,7 +337,7 @@ def _states(kind: str, **counts: int) -> Answers:
 
 
 def _links(gpu: Any) -> tuple[int, int]:
-    """Return the number of NVLinks that are up, and of all; raise NVMLError if the GPU has none."""
+    """Return the number of NVLinks that are up, and of all NVLinks; raise NVMLError if the GPU has none."""
     up = 0
     for link in range(MOST_LINKS):
         try:
@@ -349,17 +351,17 @@ def _links(gpu: Any) -> tuple[int, int]:
 
 class Peers:
     """
-    Tells of NVLinks that should be up.
+    Finds NVLinks that should be up but are down, by comparing the GPUs of a machine.
 
-    On a board, all links of a GPU should be up, unless the GPU is alone on the machine. A card has a bridge or none, so
-    its links are compared with its peers': each should have as many up as any GPU of its model has had.
+    On a board, all links of a GPU should be up, unless the GPU is alone on the machine. A card may have a bridge, so it
+    is compared with its peers: it should have as many links up as any GPU of its model has had.
     """
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
     def read(self, gpus: Iterable[tuple[str, GpuHealth]]) -> list[Datapoint]:
-        """Return for each GPU whether links are down, and whether peers alone have some; nothing without links."""
+        """Return, for each GPU with links, 1 if fewer are up than on peers, and 1 if none is up but peers have some."""
         points: list[Datapoint] = []
         present = [*gpus]
         linked = [(model, health, health.links) for model, health in present if health.links is not None]

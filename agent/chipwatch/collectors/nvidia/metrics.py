@@ -1,4 +1,4 @@
-"""The metrics of NVIDIA GPUs and of MIG instances, and the tables of what NVML has: a value is a row."""
+"""The metrics of NVIDIA GPUs and MIG instances, and tables that map each value of NVML to a metric."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ GPU, MIG, UUID, MODEL, DRIVER = "gpu", "mig", "uuid", "model", "driver"
 
 
 Place = tuple[str, ...]
-"""The name of a metric, and the values of its further dimensions."""
+"""A series of a GPU: the name of a metric, and the values of its further dimensions."""
 
 
 class FieldRow(NamedTuple):
-    """A value of NVML and its metric."""
+    """A value of NVML: its metric, and how to convert it."""
 
     metric: Metric
     value: str = ""
-    """The value of the metric's further dimension; "" if it has none."""
+    """Value of the metric's further dimension; "" if it has none."""
     unit: float = 1
-    """One unit of the metric, in units of NVML."""
+    """NVML's units in one unit of the metric; the value is divided by it."""
     query: str = ""
-    """The name of the query in messages, as groups of queries have it; "": failures are not reported."""
+    """Name of the query in messages; "" if failures are not reported."""
 
     @property
     def place(self) -> Place:
-        """Return where the value is reported."""
+        """Return the series that gets the value."""
         return (self.metric.name, self.value) if self.value else (self.metric.name,)
 
 
@@ -45,7 +45,7 @@ def _counter(name: str, unit: str, help: str, level: Level, *further: str) -> Me
 
 
 def _rows(metric: Metric, values: Mapping[int, str], unit: float = 1, query: str = "") -> dict[int, FieldRow]:
-    """Return the rows of a metric, by field."""
+    """Return field -> row, for a metric with several fields; `values`: field -> value of the further dimension."""
     return {number: FieldRow(metric, value, unit, query) for number, value in values.items()}
 
 
@@ -59,7 +59,7 @@ ACTIVE: Final = {
     12: FieldRow(_gauge("gpu.fp32.active", "%", "Share of time in which the FP32 units worked.", DETAILED)),
     13: FieldRow(_gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED)),
 }
-"""Shares by metric of GPM that a GPU and an instance have."""
+"""Metric of GPM -> row, for shares that GPUs and instances have."""
 SHARES: Final = {
     1: FieldRow(_gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED)),
     **ACTIVE,
@@ -68,29 +68,29 @@ SHARES: Final = {
                ALL, "pipe"),
         {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}),
 }
-"""The same that a GPU has; operations of the tensor cores by precision."""
+"""Metric of GPM -> row, for shares of a whole GPU; operations of tensor cores are divided by precision."""
 C2C: Final = {
     102: FieldRow(_counter("gpu.c2c.sent", "By", "Sent by the GPU to the CPU over their own link.", DETAILED)),
     103: FieldRow(_counter("gpu.c2c.received", "By", "Received by the GPU from the CPU over it.", DETAILED)),
 }
-"""By metric of GPM, which is a rate (MiB/s)."""
+"""Metric of GPM, a rate (MiB/s) -> row, for the link to the CPU."""
 CLOCKS: Final = {
     1: FieldRow(_gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED)),
     2: FieldRow(shared.CLOCK_MEMORY),
     0: FieldRow(shared.CLOCK_GRAPHICS),
 }
-"""By type of clock of NVML."""
+"""NVML's type of clock -> row."""
 
 ENERGY, THERMAL = 83, 75
-"""The energy, and NVML_FI_DEV_PERF_POLICY_THERMAL; jobs need both. POWER (74) also counts the software power cap."""
+"""Fields that jobs need at every level: the energy, and NVML_FI_DEV_PERF_POLICY_THERMAL."""
 THROTTLES: Final = {
     74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
 }
-"""NVML_FI_DEV_PERF_POLICY_*, in ns; the fields of hardware slowdowns differ between drivers: fields.SLOWDOWNS."""
+"""Field -> reason of throttling, a time in ns: NVML_FI_DEV_PERF_POLICY_*. 74 includes the software power cap."""
 NVLINK_SENT: Final = _counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED)
 NVLINK_RECEIVED: Final = _counter("gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED)
 throttled: Final = partial(_rows, shared.THROTTLED, unit=1e9, query="throttled")
-"""Returns the rows of fields with a time in ns, by reason."""
+"""Returns rows for fields with a time in ns; argument: field -> reason."""
 FAST: Final = {
     ENERGY: FieldRow(shared.ENERGY, unit=1e3, query="energy"),
     **throttled({THERMAL: THROTTLES[THERMAL]}),
@@ -98,7 +98,7 @@ FAST: Final = {
     **_rows(_gauge("gpu.module.power", "W", "Power of the module with GPU and CPU, such as Grace Hopper.", DETAILED),
             {186: ""}, unit=1e3),
 }
-"""Fields of each tick; 186 is NVML_FI_DEV_POWER_INSTANT."""
+"""Fields that each tick reads; 186 is NVML_FI_DEV_POWER_INSTANT."""
 SLOW: Final = {
     4: FieldRow(shared.ECC_UNCORRECTED, query="ecc"),
     3: FieldRow(shared.ECC_CORRECTED, query="ecc"),
@@ -115,15 +115,15 @@ SLOW: Final = {
             {142: "correctable", 143: "uncorrectable"}, query="rows"),
     **throttled({number: reason for number, reason in THROTTLES.items() if number != THERMAL}),
 }
-"""Fields of each ten seconds, by their numbers in nvml.h."""
+"""Fields that are read every ten seconds, by their numbers in nvml.h."""
 LINKS: Final = {138: 202, 139: 204}
-"""Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+"""Field in KiB up to NVLink 4 -> the field in bytes that replaces it from NVLink 5 on."""
 SCOPES: Final = {186: 1, **dict.fromkeys((*LINKS, *LINKS.values()), 0xFFFFFFFF)}
-"""Scope of a field, if not 0: NVML_POWER_SCOPE_MODULE, a CPU of NVIDIA with its GPUs; all links."""
+"""Field -> its scope, if not 0: NVML_POWER_SCOPE_MODULE (an NVIDIA CPU with its GPUs), or all links."""
 
 FAULT: Final = _gauge("gpu.fault", "1", "1: the driver reports this fault; 0: it reports none.", ALL, "fault")
 errors: Final = partial(_rows, shared.LINK_ERRORS)
-"""Returns the rows of errors of links, by kind."""
+"""Returns rows for errors of links; argument: field -> kind."""
 FIELDS: Final = {
     **_rows(FAULT, {31: "rows_pending", 144: "rows_pending", 145: "rows_failed", 307: "rows_pending"}),
     **errors({
@@ -152,7 +152,7 @@ FIELDS: Final = {
         {305: "max", 306: "none"}),
 }
 """
-Fields of each 30 seconds.
+Fields that are read every 30 seconds.
 
 NVML_FI_DEV_RETIRED_PENDING (before Ampere), _REMAPPED_PENDING, _REMAPPED_FAILURE, _PENDING_BANK_REMAPPING, counters of
 PCIe, _ECC_{SBE,DBE}_AGG_TOTAL, _RETIRED_{SBE,DBE}, _TEMPERATURE_{SHUTDOWN,SLOWDOWN,MEM_MAX,GPU_MAX}_TLIMIT.
@@ -172,14 +172,14 @@ LINK_FIELDS: Final = {
         _counter("gpu.nvlink.blocks", "{block}", "Blocks that NVLinks sent, and sent again for errors.", ALL, "kind"),
         {294: "sent", 295: "sent_again"}),
 }
-"""The same of each NVLink, summed over these: counters by field (nvml.h); 213 and later are NVLink 5's."""
+"""Counters of NVLinks (nvml.h), read every 30 seconds and summed over all links; NVLink 5 has 213 and later."""
 C2C_FIELDS: Final = errors({231: "c2c", 232: "c2c_replay", 233: "c2c_replay_again"})
-"""The same of the links to the CPU."""
+"""Counters of links to the CPU, read every 30 seconds."""
 JUDGED: Final = frozenset({
     "pcie_replay", "pcie_nonfatal", "pcie_fatal", "nvlink_replay", "nvlink_recovery", "nvlink_crc",
     "nvlink_recovery_failed", "c2c",
 })
-"""Errors of links with a rule of the verdict, which are read at each level; 215 is the sum of 213 and 214."""
+"""Errors of links that the verdict judges, so that every level reads them; 215 is the sum of 213 and 214."""
 
 OF_PART: Final = (
     shared.UTILIZATION, shared.MEMORY_UTILIZATION, shared.MEMORY_USED, shared.MEMORY_TOTAL, shared.PROCESS_MEMORY_USED,
@@ -213,20 +213,20 @@ OF_GPU: Final = (
 )
 # fmt: on
 INSTANCE: Final = {metric.name: metric for metric in OF_PART}
-"""The metrics of a MIG instance by name."""
+"""Name -> metric of a MIG instance."""
 WHOLE: Final = {metric.name: metric for metric in (*OF_PART, *OF_GPU)}
-"""The metrics of a GPU by name."""
+"""Name -> metric of a whole GPU."""
 ALWAYS: Final = frozenset({"gpu.fault", "gpu.link.errors", "gpu.recovery_action"})
-"""Metrics that are read at each level, for the verdict."""
+"""Metrics that every level reads, because the verdict judges them."""
 
 
 @cache
 def shaped(metric: Metric, *keys: str) -> Metric:
-    """Return a metric with the dimensions `keys` in place of the first one, the GPU."""
+    """Return a metric with the dimensions `keys` instead of its first one, `gpu`."""
     return replace(metric, dims=(*keys, *metric.dims[1:]))
 
 
 def declared(*further: str) -> tuple[Metric, ...]:
-    """Return the metrics of GPUs and of instances with `further` dimensions (uuid, model, driver)."""
+    """Return the metrics of GPUs and instances, with `further` dimensions (uuid, model, driver)."""
     whole, instance = WHOLE.values(), INSTANCE.values()
     return (*(shaped(m, GPU, *further) for m in whole), *(shaped(m, GPU, MIG, *further) for m in instance))

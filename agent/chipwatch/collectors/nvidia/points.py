@@ -1,4 +1,4 @@
-"""Makes the points of a GPU or of an instance: leaves out what is not possible, finds where counters start again."""
+"""Makes the points of a GPU or instance: drops impossible values, and detects counters that were reset."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from chipwatch.host.gpu_metrics import MOST
 
 MOST_COUNT: Final = 2.0**63
 SHARE: Final = math.nextafter(101, 0)
-"""Largest share (%); GPM's rounding errors below 101 become 100."""
+"""Largest share (%) that counts as 100: GPM's rounding errors stay below 101."""
 SENSOR: Final = math.nextafter(0, 1)
-"""Least reading of a sensor that reads 0 where it is absent."""
+"""Smallest valid reading of a sensor that reads 0 if it is absent."""
 BOUNDS: Final = {
     "%": (0.0, 100.0, SHARE),
     "Cel": (SENSOR, MOST["Cel"], 0.0),
@@ -26,22 +26,22 @@ BOUNDS: Final = {
     "gpu.temperature.limit": (-MOST["Cel"], MOST["Cel"], 0.0),
     "gpu.temperature.margin": (-MOST["Cel"], MOST["Cel"], 0.0),
 }
-"""By unit or metric the least and the largest value, and the largest that counts as this; of others 0 and MOST."""
+"""Unit or metric -> smallest value, largest value, and the limit up to which a value counts as the largest one."""
 
 
 class PartSeries(NamedTuple):
-    """One metric with one set of dimensions."""
+    """A series of a GPU: metric, dimensions, bounds, and for a counter its life."""
 
     metric: Metric
     dims: Dimensions
     least: float
     most: float
     limit: float
-    """A reading up to this counts as `most`."""
+    """Readings from `most` up to this count as `most`."""
     life: Life | None
-    """Of a counter."""
+    """The last value and start time of a counter; None for a gauge."""
     is_wanted: bool
-    """False if the level leaves it out."""
+    """False if the level excludes it."""
 
 
 class _SeriesByPlace(dict[Place, PartSeries]):
@@ -62,10 +62,10 @@ class _SeriesByPlace(dict[Place, PartSeries]):
 
 
 class PartPoints:
-    """The points of one part in a tick, and its counters over ticks."""
+    """The points of a GPU or instance in one tick, and its counters from tick to tick."""
 
     def __init__(self, dims: Dimensions, keys: tuple[str, ...], level: Level) -> None:
-        """`keys`: the keys of `dims`, in the order in which metrics declare them."""
+        """`keys`: keys of `dims` in the order of metrics' declarations."""
         table = INSTANCE if "mig" in dims else WHOLE
         self._dims, self.metrics = dims, {name: shaped(metric, *keys) for name, metric in table.items()}
         self._series = _SeriesByPlace(dims, self.metrics, level)
@@ -73,17 +73,17 @@ class PartPoints:
         self.at = 0
         """Time of the tick (ns since the epoch)."""
         self.points: list[Datapoint] = []
-        """Where the points of the tick are added."""
+        """List to which the points of the tick are added."""
 
     def put(self, name: str, value: float) -> None:
-        """Add a gauge of the whole part, whose value is known to be possible."""
+        """Add a gauge without further dimensions, whose value needs no check."""
         self.points.append(self.metrics[name].point(self.at, value, self._dims))
 
     def add(self, place: Place, value: float | None, rise: float = math.inf) -> bool:
         """
-        Add a reading of a metric, and return whether it is to be trusted; None: not read.
+        Add a reading of a series; return False if there is none (None) or if it cannot be true.
 
-        A rise of a counter by more than `rise` is doubted.
+        An increase of a counter by more than `rise` counts as an error until it is confirmed.
         """
         metric, dims, least, most, limit, life, is_wanted = self._series[place]
         if value is None:
@@ -103,14 +103,14 @@ class PartPoints:
         return True
 
     def add_total(self, place: Place, members: Mapping[Any, float]) -> None:
-        """Add the sum of a counter over its members by name."""
+        """Add the sum of a counter over its members."""
         metric, dims, *_ = self._series[place]
         total = self._sums.setdefault(place, MemberSum())
         total.take(members, self.at)
         self.points.append(metric.point(self.at, total.value, dims, start_time=total.start_time))
 
     def life(self, place: Place) -> Life:
-        """Return the life of a counter."""
+        """Return the last value and start time of a counter."""
         life = self._series[place].life
         assert life is not None
         return life

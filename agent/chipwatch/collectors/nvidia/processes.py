@@ -1,4 +1,4 @@
-"""The processes on GPUs: the driver's lists and samples, and the usage by the process tree."""
+"""Reads the processes on GPUs, by the driver's lists and samples, and the usage by the watched process tree."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ LISTS: Final = {
     "processes.mps": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 }
 PROCESS: Final = Struct("I4xQ8x")
-"""nvmlProcessInfo_t: pid, bytes in use, and two numbers of instances."""
+"""nvmlProcessInfo_t: PID, bytes in use; two numbers of instances are skipped."""
 SAMPLE: Final = Struct("I4xQI12x")
-"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
+"""nvmlProcessUtilizationSample_t: PID, time, share of multiprocessors; shares of three other engines are skipped."""
 NOT_AVAILABLE: Final = 2**64 - 1
-"""NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
+"""NVML_VALUE_NOT_AVAILABLE (-1) in the bytes of a process."""
 MAX_STATUS: Final = 1 << 20
-"""Bytes of /proc/PID/status, which lists all groups."""
+"""Most bytes of /proc/PID/status, which lists all groups of its user."""
 MOST_PID: Final = 1 << 22
-"""PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
+"""Largest PID: PID_MAX_LIMIT of Linux. Jetsons also list larger numbers, which are ignored."""
 TREE, ALL = "tree", "all"
-"""The readers of the driver's samples of processes: each needs those since its last reading."""
+"""The two readers of the driver's samples; each gets the samples since its last reading."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 
 
 class ProcessLists:
-    """The driver's lists of the processes on one part, and its samples of their utilization."""
+    """The driver's lists of processes on a GPU or instance, and its samples of their utilization."""
 
     def __init__(self, query: NvmlQuery) -> None:
         self._query, self._rows, self._samples = query, Rows(PROCESS), Rows(SAMPLE)
         self.sampled_until: dict[str, int] = {}
-        """Time of the driver's last sample by its reader; none before the first one."""
+        """Reader -> time of the last sample that it got."""
         self.servers: dict[int, bool] = {}
-        """The pids on it -> True for a server of MPS."""
+        """PID on the device -> True for a server of MPS."""
 
     def running(self, handle: Any, most: int) -> dict[int, int | None]:
-        """Return the bytes in use by each process, at `most` so many (None: unknown), by its pid; raise Lost."""
+        """Return PID -> bytes in use, None if unknown; larger numbers than `most` are ignored. Raise Lost."""
         running: dict[int, int | None] = {}
         ask, read = self._query.ask, self._rows.read
         for name, function in LISTS.items():
@@ -67,7 +67,7 @@ class ProcessLists:
         return running
 
     def unlisted(self) -> str:
-        """Return why the driver did not list all processes; "" if it did, or has no list but that of compute."""
+        """Return why the driver did not list all processes; "" if it did. It may lack lists other than compute."""
         refused = self._query.refused
         if refused.keys().isdisjoint(LISTS):
             return ""
@@ -79,9 +79,9 @@ class ProcessLists:
 
     def new_samples(self, handle: Any, reader: str) -> list[tuple[int, int, int]] | None:
         """
-        Return pid, time and share (%) of each sample since a reader's last call.
+        Return (PID, time, share in %) of the samples since a reader's last call.
 
-        None if the driver has none, or if they cover an unknown time.
+        None if the driver has no samples, or at the first call, when their time span is unknown.
         """
         until = self.sampled_until.get(reader)
         samples: list[tuple[int, int, int]] | None
@@ -105,24 +105,24 @@ class ProcessLists:
 
 class Tree:
     """
-    Finds the process tree on GPUs by the pids that the driver reports, and reads its usage.
+    Finds the watched process tree on GPUs by the PIDs that the driver reports, and reads its usage.
 
-    Drivers report the machine's pids, newer ones the pids of the caller's namespace; in a container they may report
-    no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
+    Older drivers report PIDs of the machine, newer ones PIDs of the caller's namespace. In a container they may report
+    no PID or no memory; then a GPU counts as used only by the tree if a member has its device file open.
     """
 
     def __init__(self, config: Where, pid: int) -> None:
-        """Raise ProcessLookupError without a process `pid`."""
+        """`pid`: first process of the tree; raise ProcessLookupError if it does not exist."""
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
         self._contained = link(config.proc / "self/ns/pid") not in ("", FIRST_NAMESPACE)
-        """True if this process is outside the machine's initial PID namespace."""
+        """True if this process is not in the machine's initial PID namespace."""
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
-        """The pids that the driver may report for the members, as of the last refresh."""
+        """All PIDs that the driver may report for members of the tree."""
         self._open: set[str] | None = None
-        """The GPUs' device files that members have open; None: not read yet in this tick."""
+        """Device files of GPUs that members have open; None if not read yet in this tick."""
         self.method = NOWHERE
         """The method by which the tree was found on a GPU, in words."""
 
@@ -130,13 +130,13 @@ class Tree:
         """Read the members of the tree."""
         self.method, self._open = NOWHERE, None
         members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        # If /proc belongs to another namespace than ours, a member has one pid there and another one here.
+        # If /proc belongs to another PID namespace, a member has one PID there and another one here.
         depth = self._depth
         numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
         self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
 
     def read(self, part: Part, minor: int | None) -> None:
-        """Add the usage of a part of GPU `minor` by the tree to its points, if any; read the part first. Raise Lost."""
+        """Add the tree's usage of a part of GPU `minor` to its points, if any. Read the part before. Raise Lost."""
         add, now = part.points.add, part.now
         running = part.running() if self._pids else {}
         mine = [memory for pid, memory in running.items() if pid in self._pids]
@@ -154,41 +154,41 @@ class Tree:
         add(("gpu.process.utilization",), self._busy(part, alone=len(mine) == len(running)))
 
     def _busy(self, part: Part, *, alone: bool) -> float | None:
-        """Return the utilization by the tree since the last reading in percent, or None."""
+        """Return the tree's utilization (%) since the last reading; None if unknown."""
         if (samples := part.lists.new_samples(part.handle, TREE)) is None:
             return None
         shares = {pid: share for pid, _, share in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
-        if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
+        if shares and not mine and self._contained:  # samples may have PIDs of the machine, unlike lists
             return part.now.busy if alone else None
         return min(100, sum(mine))
 
     def _has_open(self, minor: int | None) -> bool:
-        """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
+        """Return True if a member has the GPU's device file open; only in a container, because PIDs are better."""
         if self._open is None:
             members = self._members if self._contained else ()
             self._open = {file for pid in members for _, file in open_files(self._proc, pid)}
         return f"/dev/nvidia{minor}" in self._open
 
     def _numbers(self, pid: int | str) -> list[int]:
-        """Return the pids of a process in each PID namespace, from that of /proc inwards."""
+        """Return the PIDs of a process in all its PID namespaces, from the namespace of /proc inwards."""
         status = read(self._proc / str(pid) / "status", MAX_STATUS).decode(errors="replace")
         return [int(word) for word in field(status, "NSpid:").split()]
 
 
 def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     """
-    Yield the processes on the part, with the share that each used since the last call; raise Lost.
+    Yield the processes on a GPU or instance, with their utilization since the last call; raise Lost.
 
-    The server of MPS is left out: its clients, which the driver lists too, are those who use the GPU. The driver has
-    samples of the processes that ran only; in a container they may have other pids than its lists.
+    The server of MPS is left out, because its clients, which are also listed, use the GPU. Only processes that ran have
+    samples; in a container, samples and lists may have different PIDs.
     """
     running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
     before, servers = part.lists.servers, {}
     for pid, memory in running.items():
-        if pid not in before:  # the kernel has the first 15 characters of its name
+        if pid not in before:  # comm has the first 15 characters of the name
             before[pid] = read(f"{proc}/{pid}/comm").startswith(b"nvidia-cuda-mps")
         servers[pid] = before[pid]
         if not before[pid]:

@@ -1,4 +1,4 @@
-"""Queries to the driver about one device, and the handling of errors."""
+"""Queries the driver about one device: handles errors, and remembers what it does not support."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ GONE: Final = frozenset({
     nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED,
     nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 })  # fmt: skip
-"""Answers after which the device, or the driver, answers no more queries."""
+"""Errors after which the device or the driver answers no more queries."""
 ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
-"""Answers about a link, a field or a metric that the GPU or this driver does not have."""
+"""Errors for a link, a field or a metric that the GPU or driver does not have."""
 SECOND: Final = 1_000_000_000
 HOUR: Final = 3600 * SECOND
-"""Retry unsupported queries after an hour; a new driver may add them."""
+"""An hour (ns), after which unsupported queries are tried again: a new driver may support them."""
 MINUTE: Final = 60 * SECOND
-"""Retry queries without permission after a minute; permissions may change (NVIDIA/DCGM issue 214)."""
+"""A minute (ns), after which forbidden queries are tried again: permissions may change (NVIDIA/DCGM issue 214)."""
 FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
-"""Functions that read a value, by nvmlValueType_t."""
+"""Functions that unpack a value, in the order of nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
-"""Codes after which there may be more rows; nvmlDeviceGetSamples returns no error."""
+"""Codes after which there may be more rows. nvmlDeviceGetSamples returns no error in that case."""
 ROOM: Final = 64
-"""Rows of a list for which there is always room."""
+"""Rows for which an array always has room."""
 MOST_ROWS: Final = 100_000
-"""Rows of a list; a larger count is an error of the driver, and must not take memory."""
+"""Most rows of a list; a larger number is an error of the driver, and must not take memory."""
 NUMBER: Final = 3
-"""NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
+"""Type of most values: NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
 
 
 class Lost(Exception):
@@ -47,51 +47,51 @@ class Lost(Exception):
 
 class NvmlQuery:
     """
-    Queries one device; retries unsupported queries after HOUR, forbidden ones after MINUTE.
+    Queries one device; tries unsupported queries again after HOUR, forbidden ones after MINUTE.
 
-    Other failures are in `troubles`, one message for each group: the first word of a query's name.
+    `troubles` has one message about other errors for each group of queries, which share the first word of their names.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._retry_at: dict[Hashable, int] = {}
         self.revision = 0
-        """Rises with each change of what is to be asked."""
+        """Increases whenever the set of queries to ask changes."""
         self.now = 0
         """Time of this tick (monotonic ns)."""
         self.troubles: dict[str, str] = {}
-        """Group -> error message of this tick."""
+        """Group -> error message in this tick."""
         self.answered: set[str] = set()
-        """Queries with an answer in this tick."""
+        """Queries that were answered in this tick."""
         self.broken: set[str] = set()
-        """Groups with a failure in this tick, other than missing support or permission."""
+        """Groups with an error in this tick, other than missing support or permission."""
         self.refusals: set[int] = set()
-        """The codes for missing support or permission, so far."""
+        """Codes for missing support or permission that have occurred so far."""
         self.reset = False
-        """True if the device reported in this tick that it needs a reset."""
+        """True if the device said in this tick that it needs a reset."""
         self.refused: dict[Hashable, int] = {}
-        """Query -> code of its last error, which is over if the query is in `answered`."""
+        """Query -> code of its last error; the error is over if the query is in `answered`."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
         self.now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
 
     def retry(self) -> None:
-        """Repeat unsupported queries at once: the device has changed."""
+        """Try unsupported queries again at once, because the device has changed."""
         self._retry_at.clear()
         self.revision += 1
 
     def due_at(self, key: Hashable) -> int:
-        """Return the time (monotonic ns) from which on a query may be asked."""
+        """Return the time (monotonic ns) at which a query may be asked again; 0 for now."""
         return self._retry_at.get(key, 0)
 
     def postpone(self, key: Hashable, delay: int) -> None:
-        """Ask a query again after `delay` (ns)."""
+        """Do not ask a query for `delay` ns."""
         self._retry_at[key] = self.now + delay
         self.revision += 1
 
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
-        """Return the answer, or None; raise Lost."""
+        """Call a function of NVML; return its answer, None without one. Raise Lost."""
         if name in self._retry_at and self.now < self._retry_at[name]:
             return None
         try:
@@ -104,7 +104,7 @@ class NvmlQuery:
         return answer
 
     def is_failing(self) -> bool:
-        """Return whether more groups failed than answered in this tick."""
+        """Return True if more groups failed than answered in this tick."""
         return len(self.broken) > len({name.partition(".")[0] for name in self.answered})
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
@@ -128,24 +128,24 @@ class NvmlQuery:
 
 class FieldSet:
     """
-    Fields that one call reads.
+    A set of fields that one call of NVML reads.
 
-    The array is made once: to make one for each call would take longer than all else.
+    Its array is built once, because to build it for each call would take longer than everything else.
     """
 
     def __init__(
         self, query: NvmlQuery, names: Mapping[tuple[int, int], str], absent: frozenset[int] = UNSUPPORTED
     ) -> None:
-        """`names` maps (number, scope) to a query name, "": failures are not reported; `absent`: codes of no field."""
+        """`names`: (field, scope) -> query name, "" to report no failures; `absent`: codes of absent fields."""
         self._query, self._names, self._absent = query, names, absent
         self._keys: list[tuple[int, int]] = []
         self._made: tuple[int, float] = -1, 0
-        """Revision for which the array was made, and the time (monotonic ns) until which it holds."""
+        """Revision for which the array was built, and the time (monotonic ns) until which it is valid."""
         self.partial: frozenset[int] | set[int] = frozenset()
-        """Numbers of fields that failed in the last call, although the device has them."""
+        """Fields that failed in the last call, although the device has them."""
 
     def read(self, handle: Any) -> dict[tuple[int, int], float]:
-        """Return the available fields; raise Lost."""
+        """Return (field, scope) -> value, for available fields; raise Lost."""
         query = self._query
         if query.revision != self._made[0] or query.now >= self._made[1]:
             self._make()
@@ -176,7 +176,7 @@ class FieldSet:
         return values
 
     def _miss(self, missing: Iterable[tuple[tuple[int, int], int]]) -> None:
-        """Handle fields without a value, and their codes; raise Lost."""
+        """Handle fields without a value, by their codes; raise Lost."""
         partial = set()
         for key, code in missing:
             if code in self._absent:
@@ -188,19 +188,19 @@ class FieldSet:
         self.partial = partial
 
     def _make(self) -> None:
-        """Make the array of the fields that are due."""
+        """Build the array of the fields that may be asked now."""
         due = {key: self._query.due_at(key) for key in self._names}
         later = [at for at in due.values() if at > self._query.now]
         self._made = self._query.revision, min(later, default=inf)
         self._keys = [key for key, at in due.items() if at <= self._query.now]
         self._answers = {self._names[key] for key in self._keys} - {""}
-        absent = nvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
+        absent = nvml.NVML_ERROR_NOT_SUPPORTED  # stays if the driver does not write a field
         self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)
         self._array = (c_char * len(self._request))()
 
 
 class Rows:
-    """Lists that functions of the driver write; the array is kept, and one call does unless a list is longer."""
+    """Reads lists that the driver writes into an array, which is kept. One call is enough unless a list is longer."""
 
     def __init__(self, row: Struct) -> None:
         self._row, self._count = row, c_uint()
@@ -208,13 +208,13 @@ class Rows:
         self._array = (c_char * (row.size * ROOM))()
 
     def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
-        """Return the rows that `fill` writes, given count and array; raise NVMLError."""
+        """Return the rows that `fill` writes; its arguments are the count and the array. Raise NVMLError."""
         row, count, array = self._row, self._count, self._array
         count.value = room = ROOM
         if not (code := fill(self._reference, array)) and not count.value:
             return []
         while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
-            room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # more may come until the next call
+            room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # the list may grow until the next call
             array, count.value = (c_char * (row.size * room))(), room
             code = fill(self._reference, array)
         if code:

@@ -1,4 +1,4 @@
-"""GPUs that share the machine's memory: what the kernel tells of them, and Jetsons without NVML."""
+"""Reads GPUs that share the machine's memory from the kernel's files; also Jetsons without NVML."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from chipwatch.host.process_tree import Where
 
 INTEGRATED: Final = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra|nvgpu)\b")
-"""Models whose memory is the machine's; NVML reports no memory of them, or nonsense."""
+"""Matches models that use the machine's memory; NVML reports none for them, or wrong numbers."""
 TEGRA: Final = re.compile(r"\b(Orin|Xavier|Tegra|nvgpu)\b")
-"""Models of which NVML returns zeros as if they were readings (wentbackward/nv-monitor pull request 17)."""
+"""Matches models for which NVML returns 0 instead of readings (wentbackward/nv-monitor pull request 17)."""
 LOADS: Final = ("class/devfreq/*/device/load", "devices/gpu.0/load", "devices/platform/gpu.0/load")
-"""Tenths of a percent; on JetPack 5 and later a device such as 17000000.gpu (rbonghi/jetson_stats)."""
+"""Files with the utilization in tenths of a percent; JetPack 5 and later have 17000000.gpu (rbonghi/jetson_stats)."""
 NAME: Final = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
-"""Part of the name of a GPU's folder in class/devfreq; others are of memory or codecs."""
+"""Matches a GPU's folder in class/devfreq; other folders belong to memory or codecs."""
 ZONES: Final = ("gpu-thermal", "gpu-therm")
 MOST_TENTHS: Final = 1000
 MOST_MILLIDEGREES: Final = 150_000
@@ -32,9 +32,9 @@ MOST_MILLIDEGREES: Final = 150_000
 
 class Kernel:
     """
-    The kernel's readings of an integrated GPU.
+    Reads an integrated GPU from the kernel's files.
 
-    A file may appear after the agent has started, so each reading searches until it is there; none is kept open.
+    A file may appear after the agent has started, so each reading searches until it exists. No file stays open.
     """
 
     def __init__(self, places: Where, model: str = "") -> None:
@@ -44,7 +44,7 @@ class Kernel:
         self._zone: Path | None = None
 
     def utilization(self) -> float | None:
-        """Return the share of the last moments with work in percent, None if not known."""
+        """Return the utilization of the last moments (%); None if unknown."""
         if self._load is None:
             files = (file for pattern in LOADS for file in self._sys.glob(pattern))
             self._load = next((file for file in files if NAME.search("/".join(file.parts[-3:-1]))), None)
@@ -54,13 +54,13 @@ class Kernel:
         return tenths / 10 if tenths is not None and tenths <= MOST_TENTHS else None
 
     def clock(self) -> float | None:
-        """Return the frequency in MHz, None if not known."""
+        """Return the clock (MHz); None if unknown."""
         folders = self._sys.glob("class/devfreq/*")
         hertz = next((number(folder / "cur_freq") for folder in folders if NAME.search(folder.name)), None)
         return hertz / 1e6 if hertz else None
 
     def temperature(self) -> float | None:
-        """Return the temperature in Cel, None if not known."""
+        """Return the temperature (°C); None if unknown."""
         if self._zone is None:
             zones = self._sys.glob("class/thermal/thermal_zone*/type")
             self._zone = next((file.with_name("temp") for file in zones if text(file).lower() in ZONES), None)
@@ -70,12 +70,12 @@ class Kernel:
         return value / 1000 if value is not None and 0 < value <= MOST_MILLIDEGREES else None
 
     def memory(self) -> int | None:
-        """Return the machine's memory in bytes."""
+        """Return the machine's memory (bytes); None if unknown."""
         kib = re.search(r"^MemTotal:\s+(\d+) kB", text(self._proc / "meminfo"), re.MULTILINE)
         return int(kib[1]) << 10 if kib else None
 
     def is_node_of_gpu(self, node: int) -> bool:
-        """Return whether a NUMA node is the memory of a GPU: it has no CPUs."""
+        """Return True if a NUMA node is the memory of a GPU, which has no CPUs."""
         file = self._sys / f"devices/system/node/node{node}/cpulist"
         return file.exists() and not text(file)
 
@@ -85,19 +85,19 @@ class Kernel:
 
 
 class Jetson:
-    """The GPU of a Jetson whose software has no NVML: its utilization and temperature from the kernel."""
+    """The GPU of a Jetson without NVML. It has the methods of `Gpus`, and reads the kernel's files."""
 
     def __init__(self, kernel: Kernel, dimensions: tuple[str, ...], level: Level) -> None:
         self._kernel, self._model = kernel, kernel.board()
         self._dims = Dimensions({GPU: "0"} | ({MODEL: self._model} if MODEL in dimensions else {}))
         self._points = PartPoints(self._dims, (GPU, *dimensions), level)
         self.process = os.getpid()
-        """The process that made it."""
+        """PID of the process that created it."""
         self.silent: dict[Dimensions, str] = {}
-        """None: see Gpus."""
+        """Always empty; see `Gpus`."""
 
     def read(self, at: int) -> Iterator[list[Datapoint]]:
-        """Yield all readings; a file that is not there gives none."""
+        """Yield all readings; an absent file gives none."""
         kernel, points = self._kernel, self._points
         points.at, points.points = at, []
         points.add(("gpu.utilization",), kernel.utilization())
@@ -112,11 +112,11 @@ class Jetson:
         yield Device(self._dims, self._model, ("0",))
 
     def processes(self) -> Iterator[Unlisted]:
-        """Yield why there is no list."""
+        """Yield why there is no list of processes."""
         yield Unlisted("the kernel lists none")
 
     def activity(self) -> Iterator[DeviceActivity]:
-        """Yield the share of the last moments with work."""
+        """Yield the utilization of the last moments."""
         load = self._kernel.utilization()
         yield DeviceActivity(self._dims, None if load is None else load / 100, "point value")
 

@@ -1,8 +1,8 @@
 """
 Scrapes endpoints that expose metrics in the text format of Prometheus or OpenMetrics.
 
-Names and labels stay as they are exposed. Labels become dimensions; the dimension `endpoint` is the endpoint's name in
-the configuration, and a label of that name becomes `exported_endpoint`, as in Prometheus.
+Names stay as they are, and labels become dimensions. The dimension `endpoint` is added: the endpoint's name in the
+configuration. A label of that name becomes `exported_endpoint`, as in Prometheus.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from chipwatch.collectors.openmetrics.fetch import Scraper
 
 TIMEOUT: Final = 0.5
-"""Seconds that a reading waits for its scrapes; the next reading yields pages that arrive later."""
+"""Seconds that a reading waits for its scrapes. A page that arrives later counts for the next reading."""
 
 
 class _Source:
-    """An endpoint, the thread of its scrapes, and the reader of its pages."""
+    """One endpoint: its scraping thread, and the reader of its pages."""
 
     def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper) -> None:
         self.name, self.endpoint = name, endpoint
@@ -39,11 +39,11 @@ class _Source:
         self._due = self._asked = 0.0
 
     def ask(self, now: float, tick: float) -> bool:
-        """Start a scrape if one is due, without waiting for it; return whether one was due."""
+        """Start a scrape if one is due, without waiting; return True if one was due."""
         self._look(0.0)
         if now < self._due:
             return False
-        # Half a tick of slack: ticks are not exact.
+        # It is due half a tick early, because ticks are not exact.
         self._due = now + max(0.0, (self.endpoint.interval or 0.0) - tick / 2)
         if not self.call.is_pending:
             self._asked = now
@@ -51,7 +51,7 @@ class _Source:
         return True
 
     def answer(self, seconds: float) -> ScrapeResponse | str | None:
-        """Return the last page, or why there is none, once; wait at most so many seconds for a scrape that runs."""
+        """Return a new page, or why there is none, only once; wait at most `seconds` for a running scrape."""
         self._look(seconds)
         answer, self._answer = self._answer, None
         return answer
@@ -64,7 +64,7 @@ class _Source:
                 self._answer = str(why)
 
     def overdue(self, now: float) -> bool:
-        """Return whether a scrape exceeds its timeout, as a DNS lookup may."""
+        """Return True if a scrape exceeds its timeout, which a DNS lookup can do."""
         return self.call.is_pending and now > self._asked + self.endpoint.timeout + 1
 
     def message(self, trouble: str) -> str:
@@ -73,7 +73,7 @@ class _Source:
 
 
 class OpenmetricsCollector(Collector):
-    """Scrapes each endpoint on a separate thread; a failing endpoint loses only its own points."""
+    """Scrapes each endpoint on a separate thread; an endpoint that fails loses only its points."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -108,7 +108,7 @@ class OpenmetricsCollector(Collector):
         self._sources = [_Source(name, endpoint, Scraper(endpoint)) for name, endpoint in endpoints]
 
     def yields_others(self) -> bool:
-        """Return whether there is a page: it determines the metrics."""
+        """Return True if there are endpoints: their pages determine the metrics."""
         return bool(self._config.endpoints)
 
     def collect(self, at: int) -> Iterable[Datapoint]:

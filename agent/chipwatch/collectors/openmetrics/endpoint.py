@@ -13,11 +13,11 @@ from chipwatch.net.faults import header_fault, url_fault
 
 Filters = tuple[str, ...] | Mapping[str, Mapping[str, str]]
 RESERVED: Final = frozenset({"host", "accept", "accept-encoding", "connection", "content-length", "transfer-encoding"})
-"""Headers that the collector sets itself."""
+"""Headers that a user may not set, because the collector sets them."""
 
 
 class ScrapeFailed(Exception):
-    """There is no page; the message says why, without secrets."""
+    """The scrape failed; the message says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Endpoint:
 
     @property
     def shown(self) -> str:
-        """The address for messages, without the query, which may hold a secret."""
+        """The address for messages, without its query, which may have a secret."""
         return self.url.partition("?")[0].partition("#")[0]
 
 
@@ -82,10 +82,10 @@ def _fault_of(name: str, value: str | Mapping[str, str]) -> str | None:
 
 class ScrapeFilter:
     """
-    Selects series in one of W&B's two forms: a list of regexes, or a table of regexes to regexes of labels.
+    Selects series by filters in the two forms of W&B: a list of regexes, or a table of regexes to regexes of labels.
 
-    https://docs.wandb.ai/ref/python/sdk/classes/settings/ (x_stats_open_metrics_filters). Regexes are searched, as in
-    W&B's core; its older clients matched from the beginning, and their filters (`.*name`) work here too.
+    https://docs.wandb.ai/ref/python/sdk/classes/settings/ (x_stats_open_metrics_filters). A regex may match anywhere,
+    as in W&B's core. Older clients matched from the start; their filters (`.*name`) also work here.
     """
 
     def __init__(self, filters: Filters) -> None:
@@ -97,7 +97,7 @@ class ScrapeFilter:
         ]
 
     def takes(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a series is selected; `name` is ENDPOINT.METRIC."""
+        """Return True if a series is selected; `name`: ENDPOINT.METRIC."""
         return not self._rules or any(
             metric.search(name) and all(label in labels and text.search(labels[label]) for label, text in rule.items())
             for metric, rule in self._rules
@@ -112,7 +112,7 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 class PageReader(exposition.ExpositionReader):
-    """Adds the dimension `endpoint`, and selects series by the endpoint's filters."""
+    """Reads the pages of an endpoint: adds the dimension `endpoint`, and selects series by the filters."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         chosen = ScrapeFilter(endpoint.filters)

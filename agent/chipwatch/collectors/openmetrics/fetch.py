@@ -1,4 +1,4 @@
-"""One scrape over HTTP with limits of time and size; without proxies, redirects and persistent connections."""
+"""Scrapes a page over HTTP, with limits of time and size. It uses no proxy, no redirect, no open connection."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Scraper:
 
 
 def _unpacked(body: bytes, most: int) -> bytes:
-    """Return the content of gzip, which may have several members (RFC 1952, 2.2), at most a byte more than `most`."""
+    """Unpack gzip with one or more members (RFC 1952, 2.2), at most one byte more than `most`; raise ScrapeFailed."""
     page = bytearray()
     try:
         while body and len(page) <= most:
@@ -77,7 +77,7 @@ def _unpacked(body: bytes, most: int) -> bytes:
 
 
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
-    """Return the value of a header from a variable or a file; raise ScrapeFailed without repeating it."""
+    """Read the value of a header from a variable or a file; raise ScrapeFailed, without the value."""
     try:
         return read_secret(Path(file)) if file else checked(os.environ.get(env, ""), f"the variable {env}")
     except ValueError as problem:

@@ -1,12 +1,14 @@
 """
-Google TPUs, read from the runtime in the training process.
+Collects metrics of Google TPUs, from the runtime in the training process.
 
-libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs, and only then. message.py
-encodes and decodes the few messages that are needed of tpu_metric_service.proto:
-https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Only the SDK of
-the user's libtpu reports the utilization of the tensor cores, throttling and the links between chips, so `sdk` adds it,
-in a child process; it is off by default, because libtpu may serve one process only, which must be the workload. Tested
-with a real gRPC server, and with libtpu 0.0.52 on a machine without a TPU; not yet with a TPU.
+While a workload runs, libtpu serves gRPC without credentials on a fixed port. message.py handles the few messages
+that are needed of tpu_metric_service.proto:
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto
+Only the SDK of the user's libtpu reports utilization of tensor cores, throttling and links between chips. The option
+`sdk` reads it in a child process. It is off by default, because libtpu may serve only one process, which must be the
+workload.
+The collector was tested with a real gRPC server, and with libtpu 0.0.52 on a machine without a TPU, but not with a
+TPU.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import close_all, text
 
 ACCEL: Final = "/dev/accel"
-"""The device file of a chip, before its number; newer chips are files of VFIO."""
+"""Prefix of a chip's device file, before its number; newer chips have files of VFIO."""
 VENDOR: Final = "0x1ae0"
-"""Google; its virtual network cards and disks have it too, so the device id is checked as well."""
+"""PCI vendor Google. Its virtual network cards and disks also have it, so the device id is checked, too."""
 CHIPS: Final = {
     ("0x0027", "0x004e"): ("v2", 2),
     ("0x0027", "0x004f"): ("v3", 2),
@@ -53,7 +55,7 @@ CHIPS: Final = {
     ("0x006f", None): ("v6e", 1),
     ("0x0076", None): ("7x", 2),
 }
-"""Name, and devices of a chip, by PCI device and subsystem: tpu_info/device.py of the same repository."""
+"""PCI device and subsystem -> name, and devices of a chip: tpu_info/device.py of the same repository."""
 
 
 class Chips(NamedTuple):
@@ -62,11 +64,11 @@ class Chips(NamedTuple):
     name: str
     number: int
     devices: int
-    """Devices of each chip, as the runtime counts them."""
+    """Number of devices in each chip, as the runtime counts them."""
 
 
 class TpuCollector(Collector):
-    """Reads the TPUs of this machine while a workload uses them."""
+    """Reads the TPUs of this machine, but only while a workload uses them."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -152,7 +154,7 @@ class TpuCollector(Collector):
         yield from self._processes()
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
-        """Return the dimensions of the devices behind files; VFIO does not number its files by chip."""
+        """Return the dimensions of devices by their files; all devices for VFIO, whose numbers are not chips."""
         assert self._chips is not None
         numbers = {int(file[len(ACCEL) :]) for file in files if file.startswith(ACCEL)}
         return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
@@ -170,7 +172,7 @@ class TpuCollector(Collector):
 
 
 def readings(values: DeviceValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
-    """Yield metric, device and value; implausible values are left out."""
+    """Yield (metric, device, value); impossible values are left out."""
     used, total = values.get(MEMORY_USED, {}), values.get(MEMORY_TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
@@ -193,7 +195,7 @@ def readings(values: DeviceValues, per_chip: int, problems: list[str]) -> Iterat
 
 
 def find_chips(folder: Path) -> Chips | None:
-    """Return the TPUs on the PCI bus; this takes about ten microseconds for each device."""
+    """Return the TPUs on the PCI bus, None without one; it takes about ten microseconds per device."""
     devices = [device for device in sorted(folder.glob("*")) if text(device / "vendor").lower() == VENDOR]
     found = [chip for device in devices if (chip := _chip(device))]
     return Chips(found[0][0], len(found), found[0][1]) if found else None
@@ -201,10 +203,9 @@ def find_chips(folder: Path) -> Chips | None:
 
 def fan_out(duty: Mapping[int, float], devices: Sequence[int], per_chip: int) -> Mapping[int, float]:
     """
-    Return the duty cycle by device, given by chip: some chips have two devices.
+    Convert the duty cycle from chips to devices: some chips have two. Raise ValueError if the numbers do not fit.
 
-    Chips and devices have the same order, as in tpu-info; newer runtimes report it by device. Raises ValueError if the
-    number of values fits neither.
+    Chips and devices have the same order, as in tpu-info. Newer runtimes already report it by device.
     """
     if not duty or (per_chip == 1 and duty.keys() <= set(devices or duty)):
         return duty

@@ -1,4 +1,4 @@
-"""The needed part of the runtime's messages."""
+"""Encodes and decodes the gRPC messages of the TPU runtime, as far as they are needed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from chipwatch.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, te
 
 DOUBLE = struct.Struct("<d")
 Values = dict[int, float]
-"""Number of the device or chip -> value."""
+"""Number of a device or chip -> value."""
 LONGEST = 64
-"""Characters of a label."""
+"""Most characters of a label."""
 ORDINAL = "device_ordinal"
-"""The label of a device where there are several labels."""
+"""Label with the number of the device, if there are several labels."""
 
 
 class Distribution(NamedTuple):
-    """Values in buckets: one below `scale`, then each `growth` times as wide as the one before."""
+    """A histogram: the first bucket ends at `scale`, and each further bound is `growth` times the one before."""
 
     number: int
     mean: float
@@ -28,7 +28,7 @@ class Distribution(NamedTuple):
     buckets: Sequence[int] = ()
 
     def quantile(self, share: float) -> float | None:
-        """Return the quantile of this share, interpolated in its bucket; None if unknown."""
+        """Return the quantile `share` (0 to 1), interpolated within its bucket; None if unknown."""
         if self.growth <= 1 or self.scale <= 0 or sum(self.buckets) != self.number:
             return None
         rank, below = share * self.number, 0
@@ -43,12 +43,12 @@ class Distribution(NamedTuple):
 
 
 def encode(name: str) -> bytes:
-    """Return a MetricRequest; `name` must be shorter than 128 bytes."""
+    """Encode a MetricRequest; `name` must be shorter than 128 bytes."""
     return b"\x0a" + bytes([len(name)]) + name.encode()
 
 
 def decode(data: bytes) -> Values:
-    """Return the values in a MetricResponse by the number of the device; raise ValueError if it is malformed."""
+    """Decode a MetricResponse with one value for each device; raise ValueError if it is malformed."""
     values: Values = {}
     for labels, metric in _labelled(data):
         index, value = next((int(text) for text in labels.values() if is_number(text)), None), _gauge(metric)
@@ -59,7 +59,7 @@ def decode(data: bytes) -> Values:
 
 
 def _gauge(metric: bytes, kind: int = 3) -> float | None:
-    """Return Metric.gauge, or what has another `kind`, such as Metric.counter: a double or an int."""
+    """Return Metric.gauge, or the field `kind`, such as Metric.counter, as a number; None if absent."""
     for content in messages(metric, kind):
         for number, wire, value in wired(content):
             if number == 1 and wire == FIXED64 and isinstance(value, bytes):
@@ -70,7 +70,7 @@ def _gauge(metric: bytes, kind: int = 3) -> float | None:
 
 
 def queued(data: bytes) -> Values:
-    """Return the sizes of queues in a MetricResponse by the number of the device, over all kinds of cores."""
+    """Decode a MetricResponse with sizes of queues; add them up for each device. Raise ValueError if malformed."""
     sizes: Values = {}
     for labels, metric in _labelled(data):
         device, size = labels.get(ORDINAL, ""), _gauge(metric)
@@ -81,7 +81,7 @@ def queued(data: bytes) -> Values:
 
 
 def totals(data: bytes) -> dict[str, float]:
-    """Return the numbers in a MetricResponse by their labels, equal ones added up; raise ValueError if malformed."""
+    """Decode a MetricResponse to labels -> number; equal labels are added up. Raise ValueError if malformed."""
     numbers: dict[str, float] = {}
     for labels, metric in _labelled(data):
         for kind in (3, 4):
@@ -92,9 +92,9 @@ def totals(data: bytes) -> dict[str, float]:
 
 def distributions(data: bytes, label: str) -> dict[str, Distribution]:
     """
-    Return the distributions in a MetricResponse by the value of a label; equal labels are added up.
+    Decode a MetricResponse to value of `label` -> histogram; equal values are merged. Raise ValueError if malformed.
 
-    Without that label its first one counts, as in tpu-info. Raises ValueError if it is malformed.
+    A metric without that label counts by its first label, as in tpu-info.
     """
     by_label: dict[str, list[Distribution]] = {}
     for labels, metric in _labelled(data):
@@ -104,7 +104,7 @@ def distributions(data: bytes, label: str) -> dict[str, Distribution]:
 
 
 def merged(parts: Sequence[Distribution]) -> Distribution:
-    """Return distributions that are not all empty as one; without buckets where these differ."""
+    """Merge histograms, which must not all be empty; the result has no buckets if their bounds differ."""
     count = sum(part.number for part in parts)
     mean = sum(part.mean * part.number for part in parts) / count
     first = parts[0]
@@ -116,7 +116,7 @@ def merged(parts: Sequence[Distribution]) -> Distribution:
 
 
 def _labelled(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
-    """Yield the labels of each Metric, and the Metric."""
+    """Yield each Metric of a MetricResponse with its labels."""
     for metrics in messages(data, 1):  # TPUMetric
         for metric in messages(metrics, 3):
             lists = [part for one in messages(metric, 1) for part in messages(one, 2)]
@@ -125,7 +125,7 @@ def _labelled(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
 
 
 def _labels(attribute: bytes) -> Iterator[tuple[str, str]]:
-    """Yield key and value of an Attribute, a number as text; nothing for other types."""
+    """Yield the key and value of an Attribute, if the value is a text or a number."""
     for value in messages(attribute, 2):
         for number, content in fields(value):
             if number == 1 and isinstance(content, bytes):
@@ -154,5 +154,5 @@ def _distribution(data: bytes) -> Distribution:
 
 
 def is_number(text: str) -> bool:
-    """Return whether it is the number of a device."""
+    """Return True if a text is the number of a device."""
     return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 31

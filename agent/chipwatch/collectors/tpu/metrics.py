@@ -1,4 +1,4 @@
-"""The metrics of TPUs, and the names that the runtime and libtpu's SDK have for them: a value is a row."""
+"""The metrics of TPUs: a table with a row for each name of the runtime or of libtpu's SDK."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ OPERATION_TIME: Final = counter(
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
 MICROSECOND: Final = 1e-6
 MEGABIT: Final = 1e-3
-"""Gbit of one."""
+"""Gbit in a Mbit."""
 MAX_MEAN: Final = 1e15
 MOST: Final = 64
-"""Sizes of one operation, or devices."""
+"""Most sizes of one operation, and most devices."""
 
 
 class RuntimeRow(NamedTuple):
-    """A metric of the runtime."""
+    """A metric of the runtime, and how its answer becomes points."""
 
     metric: Metric
     decode: Callable[[bytes], Mapping[Any, Any]]
-    """Returns the values in an answer, by device or by labels; raises ValueError."""
+    """Decodes an answer to values by device or by labels; raises ValueError."""
     points: Callable[[RuntimeRow, int, Any, Counters], Iterator[Datapoint]] | None = None
-    """Yields the points of an answer at a time (ns since the epoch); None: a value for each device, see `readings`."""
+    """Yields the points of an answer at a time (ns since the epoch); None if it has one value for each device."""
     unit: float = 1
-    """Units of the metric in one of the runtime."""
+    """Factor from the runtime's unit to the metric's unit."""
     operation: str = ""
 
 
@@ -77,7 +77,7 @@ def _quantiles(row: RuntimeRow, at: int, parts: Mapping[str, Distribution], _: C
 
 
 def _operations(row: RuntimeRow, at: int, parts: Mapping[str, Distribution], counters: Counters) -> Iterator[Datapoint]:
-    """Yield the number of an operation and its time, by size; they never fall while the job runs."""
+    """Yield the number of operations and their time, by size; they never decrease while the job runs."""
     for size, part in [*parts.items()][:MOST]:
         if 0 <= part.mean < MAX_MEAN:
             dims = Dimensions(operation=row.operation, size=size or "all")
@@ -142,15 +142,15 @@ ROWS: Final = {
         "tpu.runtime.uptime", "s", "Time since the workload's runtime started.", Level.ALL), totals, _largest),
 }
 """
-By the runtime's name; the first three in all runtimes, megascale's in jobs of several slices.
+The runtime's name -> row. All runtimes have the first three; only jobs on several slices have megascale's names.
 
-tpu-info 0.14.2 has these names, but the last four, which libtpu 0.0.52 itself has.
+The names are from tpu-info 0.14.2; the last four are from libtpu 0.0.52.
 """
 # fmt: on
 OF_SDK: Final = {"tensorcore_util": TENSORCORE, "tpu_throttle_score": THROTTLED, "ici_link_health": LINK_FAULT}
-"""Metrics that gRPC does not have: https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
+"""Name in libtpu's SDK -> metric that gRPC lacks: https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
 METRICS: Final = tuple(dict.fromkeys((
     *(row.metric for row in ROWS.values()), OPERATION_TIME, MEMORY_UTILIZATION, *OF_SDK.values(),
 )))  # fmt: skip
 DeviceValues = dict[Metric, Mapping[Any, float]]
-"""Values of each metric by the number of the device or chip, or by the name of the link."""
+"""Metric -> its values by number of the device or chip, or by name of the link."""

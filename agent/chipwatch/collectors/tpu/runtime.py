@@ -1,4 +1,4 @@
-"""The runtime's gRPC service in the training process."""
+"""Asks the gRPC service that the TPU runtime opens in the training process."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from chipwatch.contract.datapoint import Level
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 HOST: Final = "127.0.0.1"
 CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
-"""Seconds."""
+"""Seconds to wait for a connection, and for an answer."""
 
 
 class RuntimeService:
-    """The runtime's gRPC service; grpcio is loaded once the port is open."""
+    """The runtime's gRPC service. grpcio is loaded only once the port is open."""
 
     def __init__(self, port: int, level: Level = Level.BASIC) -> None:
-        """Read metrics up to `level`; only newer runtimes have metrics above basic."""
+        """`level`: highest level of metrics; only newer runtimes have metrics above basic."""
         self._port = port
         self._rows = {name: row for name, row in ROWS.items() if row.metric.level <= level}
         self._channel: Any = None
 
     def read(self, problems: list[str]) -> dict[str, Mapping[Any, Any]]:
-        """Return the answers by name of a row, none without a workload; add errors to `problems`."""
+        """Return name of a row -> answer; {} without a workload. Append errors to `problems`."""
         if self._channel is None and not self._listens():
             return {}
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
-        grpc = importlib.import_module("grpc")  # takes 22 MB, only while a workload runs
-        if self._channel is None:  # an old channel waits up to two minutes between attempts
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else grpcio writes to standard error when a workload ends
+        grpc = importlib.import_module("grpc")  # 22 MB, so only while a workload runs
+        if self._channel is None:  # `close` drops old channels, which wait up to two minutes between attempts
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
         answers: dict[str, Mapping[Any, Any]] = {}
@@ -45,7 +45,7 @@ class RuntimeService:
                     self.close()
                     return {}
                 if row.metric.level > Level.BASIC and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    continue  # this runtime lacks it
+                    continue  # this runtime does not have the metric
                 problems.append(f"{name}: {error.code().name}")
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     break

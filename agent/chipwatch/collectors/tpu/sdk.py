@@ -1,9 +1,8 @@
 """
-Values of libtpu's SDK, asked by a child process of ours: python -c "from libtpu.sdk import tpumonitoring".
+Reads values of libtpu's SDK (libtpu.sdk.tpumonitoring) in a child process.
 
-Each question holds the interpreter's lock until libtpu answers, and libtpu asks Google's metadata service first: where
-that refuses, libtpu 0.0.52 repeats each of its questions 30 times. The texts are as `description()` of each metric
-says in libtpu 0.0.52.
+A call holds the interpreter's lock until libtpu answers. libtpu first asks Google's metadata service; if that
+refuses, libtpu 0.0.52 repeats each request 30 times. The format of values is that of `description()` in 0.0.52.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from chipwatch.contract.datapoint import Metric
 from chipwatch.host.records import ChildReader, own_program, print_records
 
 LIMIT: Final = 30
-"""Seconds that all answers of one reading may take; then the process is ended, and started again later."""
+"""Seconds for all answers of one reading; after that, the process is ended and started again later."""
 MOST: Final = 4096
-"""Values of a metric that are taken."""
+"""Most values of a metric."""
 
 
 class Sdk(ChildReader[Metric, Mapping[Any, float]]):
-    """The SDK in the user's libtpu; create it only where a TPU exists, since libtpu may abort without one."""
+    """The SDK in the user's libtpu. Create it only if a TPU exists: without one, libtpu may abort."""
 
     name = "libtpu"
 
     def __init__(self, folder: Path, interval: float, clock: Callable[[], float]) -> None:
-        """`folder` has the package libtpu; `interval`: seconds between two ticks."""
+        """`folder`: has the package libtpu; `interval`: seconds between two ticks."""
         command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), str(max(1.0, interval)), *OF_SDK]
         super().__init__(command, interval, clock, timeout=LIMIT)
 
@@ -45,7 +44,7 @@ class Sdk(ChildReader[Metric, Mapping[Any, float]]):
                     readings[metric] = values_of(metric, texts[:MOST])
                 except ValueError:
                     problems.append(f"libtpu: {name}: ValueError")
-            elif metric is TENSORCORE:  # older releases lack the others
+            elif metric is TENSORCORE:  # older releases lack the other metrics
                 problems.append(f"libtpu: {name}: {texts}")
         return readings
 
@@ -54,7 +53,7 @@ class Sdk(ChildReader[Metric, Mapping[Any, float]]):
 
 
 def values_of(metric: Metric, texts: Sequence[str]) -> dict[Any, float]:
-    """Return the values by the number of the device, or the name of the link; raise ValueError."""
+    """Parse values to number of the device, or name of the link -> value; raise ValueError."""
     numbers: dict[Any, float] = {}
     for index, text in enumerate(texts):
         device, _, value = text.rpartition("-" if metric is THROTTLED else ":")  # 1-10, tray1.chip3.ici0.int: 0
@@ -68,14 +67,14 @@ def values_of(metric: Metric, texts: Sequence[str]) -> dict[Any, float]:
 
 
 def main() -> None:
-    """Print records for the agent: the folder that has the package libtpu, the period (s), the names of metrics."""
+    """Print records for the agent. Arguments: the folder with libtpu, the period (s), the names of metrics."""
     folder, period, *names = sys.argv[1:]
     sys.path.append(folder)
     print_records(records(float(period), names))
 
 
 def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Yield a record once libtpu is loaded, and then one each period (s); a metric without values has its error."""
+    """Yield a record once libtpu is loaded, then one every `period` seconds; a failed metric has its error's name."""
     try:
         monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
     except ImportError as problem:
@@ -83,7 +82,7 @@ def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
         return
     yield {"source": "libtpu"}
     while True:
-        signal.alarm(LIMIT + 10)  # the kernel ends this process if libtpu hangs, also where the agent was killed
+        signal.alarm(LIMIT + 10)  # the kernel ends this process if libtpu hangs, even after the agent was killed
         values: dict[str, object] = {}
         for name in names:
             try:
