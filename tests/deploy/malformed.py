@@ -40,18 +40,6 @@ _PREFIXES = (
 )
 _LABELS: Row = ("labels: at most", "labels", {"Team": "x"}, {"a": "A b"}, {"": "x"}, {"a": "x" * 64}, MANY)
 _TITLE: Row = ("name: 1 to 100", "name", "", " a", "x" * 101, "a\nb", "$(x)")
-_SUBNETS: Row = (
-    "subnet_ids: at least",
-    "subnet_ids",
-    [],
-    ["vpc-0123456789abcdef0"],
-    ["10.0.0.0/24"],
-    [""],
-    ["us-east-1a"],
-    ["subnet-01234567"] * 2,
-)
-_GROUPS: Row = ("security_group_ids: ids", "security_group_ids", ["default"], [""], ["sg-1"])
-_COUNT: Row = ("instances: a whole", "instances", -1, 1.5, 501)
 
 AWS: dict[str, list[Row]] = {
     "modules/install-script": [
@@ -188,19 +176,6 @@ AWS: dict[str, list[Row]] = {
         ("families: at least", "families", ["tpu"]),
         ("hosts: a whole", "hosts", 501, -1),
     ],
-    "examples/ec2-fleet": [
-        _REGION[:3], _SUBNETS, _GROUPS, _COUNT,
-        ("name: 3 to 24", "name", "a b"), ("instance_type: as", "instance_type", "p5"), ("image_id: an AMI", "image_id", "al2023", "resolve:ssm:/aws/service/x"),
-    ],
-    "examples/ecs-cluster": [
-        _REGION[:3], _SUBNETS, _GROUPS, _COUNT,
-        ("instance_type: a type", "instance_type", "t3.micro", "g5g.xlarge", "p5", ""),
-        ("image: its address", "image", "chipwatch:latest"),
-    ],
-    "examples/ecs-daemon": [_REGION[:3], ("cluster_arn: the ARN", "cluster_arn", "train"), ("image: its address", "image", "x")],
-    "examples/ecs-sidecar": [_REGION[:3], ("training_image: the", "training_image", "", "a b"), ("repository_arns: ARNs", "training_repository_arns", ["x"])],
-    "examples/dashboards-and-alarms": [_REGION[:3], ("kms_key_id: the id", "kms_key_id", "", "a b"), ("dimensions: at least", "dimensions", ["x"])],
-    "examples/eks-pod-identity": [_REGION[:3], ("pod_identity_associations: cluster_name is", "cluster_name", "", "a b")],
 }  # fmt: skip
 
 GOOGLE: dict[str, list[Row]] = {
@@ -306,11 +281,4 @@ GOOGLE: dict[str, list[Row]] = {
         ("name: 2 to 30", "name", "", "X", "x", "x" * 31),
         ("agent: give wheelhouse", "agent.wheelhouse", None),
     ],
-    "examples/gce-fleet": [
-        ("region: the name", "region", "us-central1-a"), ("instances: a whole", "instances", -1, 1.5), ("network: network and", "subnetwork", "", "10.0.0.0/16"),
-        ("disk: kms_key", "kms_key", "x"), ("source_image: an image", "source_image", ""), ("agent: wheelhouse", "wheelhouse", "s3://x/y"), ("agent: version", "agent_version", "latest"),
-    ],
-    "examples/os-policy-fleet": [("service_account_emails: at least", "service_account_emails", []), ("zones: at least", "zones", ["us-central1"]), ("agent: constraints is", "constraints", "x"), ("agent: constraints needs", "wheel_sha256", "x")],
-    "examples/gke-workload-identity": [("cluster_name: 1 to", "cluster_name", "", "A B"), ("workload_identity: namespace and", "namespace", "A")],
-    "examples/dashboards-and-alarms": [_PROJECT[:3], ("email: an address", "email", "nobody", "")],
 }  # fmt: skip

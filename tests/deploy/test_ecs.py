@@ -124,12 +124,6 @@ def ecs(client):
 # -- the task definitions ---------------------------------------------------------------------------------------
 
 
-def test_every_way_to_use_it_has_a_task_definition():
-    assert [file.stem for file in FILES] == [
-        "daemon-ec2", "daemon-neuron", "daemon-nvidia", "sidecar-ec2", "sidecar-fargate", "sidecar-neuron", "sidecar-nvidia",
-    ]  # fmt: skip
-
-
 def test_ecs_takes_every_task_definition(ecs):
     for file in FILES:
         registered = ecs.register_task_definition(**read(file))["taskDefinition"]

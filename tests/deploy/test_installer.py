@@ -173,7 +173,7 @@ def test_the_same_release_and_configuration_again_changes_nothing_and_restarts_n
     (play.folder / "calls").unlink()
     done = install(play, "2.0")
     assert (done.returncode, done.stdout) == (0, "chipwatch: 2.0 runs already\n")
-    assert "restart" not in play.calls()
+    assert not {"restart", "venv"} & {*play.calls().split()}
     assert state(play) == before
     assert (
         play.cli("--version", "2.0", "--from", play.wheels).stdout == "chipwatch: 2.0 runs already\n"

@@ -315,22 +315,6 @@ def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_s
     assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
 
 
-def test_a_second_run_installs_nothing_and_another_version_takes_the_place_of_the_first(play):
-    play.install()
-    first = play.releases()
-    (play.folder / "calls").unlink()
-    assert play.install(namespace="Other").returncode == 0
-    assert "venv" not in play.calls()
-    assert "systemctl restart" in play.calls()
-    assert 'namespace = "Other"' in (play.root / "etc/chipwatch/chipwatch.toml").read_text()
-    assert play.releases() == first
-    assert play.install(version="9.9.9").returncode == 0
-    assert play.releases()[0] == first[0]  # the previous one stays
-    second = play.releases()[1]
-    assert second.startswith("9.9.9-")
-    assert (play.root / "opt/chipwatch/current").resolve().name == second
-
-
 def test_an_installation_that_fails_leaves_what_was_there(play):
     play.install()
     first = play.releases()

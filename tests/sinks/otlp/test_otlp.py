@@ -10,7 +10,7 @@ from email.utils import formatdate
 import pytest
 from tests.certificates import DAY, Authority
 from tests.doubles import otlp as double
-from tests.doubles.otlp import OtlpDouble, Reply
+from tests.doubles.otlp import Reply
 from tests.sinks.otlp.conftest import AT, LEVEL
 
 from chipwatch.base.version import __version__
@@ -175,11 +175,6 @@ def test_a_connection_that_fails_is_retried(receiver, fault, opened):
     with pytest.raises(Retryable):
         sink.write(BATCH)
     assert sink.write(BATCH) == []
-
-
-def test_nobody_listens(opened):
-    with OtlpDouble(listen=False) as away, pytest.raises(Retryable, match="refused"):
-        opened(away.url).write(BATCH)
 
 
 def test_no_secret_stands_in_a_message(receiver, tmp_path, opened):

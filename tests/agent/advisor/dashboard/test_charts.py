@@ -77,22 +77,6 @@ def test_a_share_is_drawn_from_0_to_100_and_no_other_value_is_bounded(document):
         assert (graph["yAxis"]["left"].get("max") == 100) == (graph["yAxis"]["left"]["label"] == "%"), title
 
 
-def test_counters_are_drawn_as_rates_and_rare_events_one_by_one(document):
-    found = graphs(document("cloudwatch", {"level": "all"}, families=("host", "gpu")))
-    assert "'Sum', 60) / 60, MAX" in found["Network throughput"]["metrics"][0][0]["expression"]
-    assert found["Network throughput"]["yAxis"]["left"]["label"] == "bytes/s"
-    assert "'Sum', 60), MAX" in found["GPU XID"]["metrics"][0][0]["expression"]
-    assert found["GPU XID"]["yAxis"]["left"]["label"] == "errors per dot"
-    assert found["Disk device operations"]["yAxis"]["left"]["label"] == "operations/s"
-
-
-def test_peaks_are_drawn_beside_the_mean_where_they_matter(document):
-    found = check_cloudwatch(document("cloudwatch", families=("host", "gpu")))
-    assert {name for _, name, _, statistic in found if statistic == "p99"} == {
-        "cpu.utilization", "memory.utilization", "gpu.utilization", "gpu.memory.utilization",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("flags", "wishes", "period"),
     [

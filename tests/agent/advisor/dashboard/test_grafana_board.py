@@ -56,24 +56,6 @@ def test_the_dashboard_fits_the_grid_and_its_parts_have_different_numbers(docume
             assert len({target[key] for target in panel["targets"]}) == len(panel["targets"]), panel["title"]
 
 
-@pytest.mark.parametrize(
-    ("names", "title", "unit", "top"),
-    [
-        ("native", "GPU utilization", "percentunit", 1),
-        ("dcgm", "GPU utilization", "percent", 100),
-        ("native", "GPU memory", "bytes", None),
-        ("dcgm", "GPU memory", "mbytes", None),
-        ("native", "PCIe throughput", "binBps", None),
-        ("native", "GPU energy", "watt", None),
-    ],
-)
-def test_the_dashboard_uses_the_units_of_the_page(document, names, title, unit, top):
-    board = document("grafana", {**ALL, "names": names}, families=("gpu",))
-    (panel,) = [panel for panel in graphs(board) if panel["title"] == title]
-    assert panel["fieldConfig"]["defaults"].get("unit") == unit
-    assert panel["fieldConfig"]["defaults"].get("max") == top
-
-
 def test_every_alarm_has_a_rule(rules):
     found = rules()
     assert set(found) == set(KEYS)
