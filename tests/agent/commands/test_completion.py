@@ -61,19 +61,10 @@ def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("chipwatch sta", {"status"}),
         ("agent sta", {"status"}),
-        ("chipwatch --inter", {"--interval"}),
-        ("chipwatch run --dur", {"--duration"}),
         ("chipwatch --level ", {"basic", "detailed", "all"}),
         ("chipwatch check --collector mem", {"memory"}),
-        ("chipwatch plan --format ", {"text", "json", "emf"}),
-        ("chipwatch completion ", {"bash", "zsh", "fish"}),
-        ("chipwatch top --colors lig", {"light"}),
-        ("chipwatch dash", {"dashboard"}),
-        ("chipwatch check --sen", {"--send"}),
         ("chipwatch --config /pro", {"/proc/"}),
-        ("chipwatch top --replay /pro", {"/proc/"}),
     ],
 )
 def test_fish_completes_commands_options_and_values(tmp_path, line, offered):

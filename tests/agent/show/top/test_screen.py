@@ -20,37 +20,61 @@ from tests.doubles.cloudwatch import environment
 USER = psutil.Process().username()  # columns show its beginning
 SIZES = [(60, 20), (80, 24), (120, 40), (240, 60)]
 COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
-HANGING = """
+PLUGINS = """
 import threading
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.facts import Device, DeviceProcess
+from chipwatch.contract.processor import Processor
+
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
-class Hanging(Collector):
+GPU = Dimensions(gpu="7")
+
+class Plugin:
+    metrics = ()
+
     @dataclass(frozen=True)
-    class Config: pass
+    class Config:
+        pass
+
+    def __init__(self, config):
+        self.read = 0
+
+class Hanging(Plugin, Collector):
     metrics = (METRIC,)
-    def __init__(self, config): self.read = 0
+
     def collect(self, at):
         self.read += 1
-        if self.read > 3: threading.Event().wait()
-        yield METRIC.point(at, 50.0 + self.read, Dimensions(gpu="7"))
-"""
+        if self.read > 3:
+            threading.Event().wait()
+        yield METRIC.point(at, 50.0 + self.read, GPU)
 
-WRONG = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.facts import Device
-METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
-class Wrong(Collector):
-    @dataclass(frozen=True)
-    class Config: pass
+class Wrong(Plugin, Collector):
     metrics = (METRIC,)
-    def __init__(self, config): pass
     knows = (Device,)
-    def facts(self): return [Device(Dimensions(gpu="7"), 5)]
-    def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
+
+    def facts(self):
+        return [Device(GPU, 5)]
+
+    def collect(self, at):
+        yield METRIC.point(at, 50.0, GPU)
+
+class Malformed(Plugin, Collector):
+    knows = (DeviceProcess,)
+
+    def facts(self):
+        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
+
+    def collect(self, at):
+        return ()
+
+class Odd(Plugin, Processor):
+    def derive(self, tick, at, facts):
+        return ()
+
+    def answer(self):
+        raise TypeError("not an answer")
 """
 
 
@@ -70,19 +94,29 @@ def row(text, number):
     return next(line.split() for line in text.splitlines() if line.split()[:1] == [str(number)])
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
-    seat = sit(size=size, env=gpus.env)
-    text = seat.until(lambda text: "90" in text and "lost" in text and (size[0] < 80 or "600/700 W" in text))
-    for n in (0, 1, 2, 3, 4, 7):
-        assert {str(90 - n), str(60 + n), f"{70 - n}/80G"} <= {*row(text, n)}, text
-    assert row(text, 6)[-1] == "lost"
-    assert "free" in text
-    assert ("H100" in text) == (size[0] >= 100)
-    assert ("1980" in text) == (size[0] > 140)
-    assert "CPU " in text
-    assert "q quit" in seat.lines[-1]
-    assert seat.lines[0].startswith("chipwatch top")
+def test_each_accelerator_has_a_row_at_every_size_and_a_terminal_that_is_resized_is_filled_again(sit, gpus):
+    seat = sit(size=SIZES[0], env=gpus.env)
+    for columns, lines in SIZES:
+        seat.resize(columns, lines)
+        text = seat.until(
+            lambda text, columns=columns: (
+                "90" in text
+                and "lost" in text
+                and ("H100" in text) == (columns >= 100)
+                and ("600/700 W" in text) == (columns >= 80)
+                and "q quit" in text.splitlines()[-1]
+            )
+        )
+        assert len(text.splitlines()) == lines
+        for n in (0, 1, 2, 3, 4, 7):
+            assert {str(90 - n), str(60 + n), f"{70 - n}/80G"} <= {*row(text, n)}, text
+        assert row(text, 6)[-1] == "lost"
+        assert "free" in text
+        assert ("1980" in text) == (columns > 140)
+        assert "CPU " in text
+        assert seat.lines[0].startswith("chipwatch top")
+    seat.resize(20, 5)
+    seat.shows("at least")
 
 
 def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
@@ -92,15 +126,13 @@ def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(s
     assert sys.executable not in text
 
 
-def test_the_job_and_the_user_that_hold_a_device_are_shown_with_what_it_does_for_them(sit, gpus):
-    text = sit(size=(140, 50), env=gpus.env).until(
-        lambda text: " job " in text and re.search(r"stalled|busy|held", text)
+def test_a_wide_screen_has_job_and_user_of_a_device_and_why_its_clock_is_held_down(sit, gpus):
+    text = sit(size=(160, 50), env=gpus.env).until(
+        lambda text: (
+            " job " in text and re.search(r"stalled|busy|held", text) and "1980" in text and "T" in row(text, 2)
+        )
     )
     assert re.search(rf"(busy|stalled|held)[^\n]* {re.escape(USER[:8])} ", text)
-
-
-def test_a_reason_that_holds_the_clock_down_is_a_letter(sit, gpus):
-    text = sit(env=gpus.env, size=(160, 40)).until(lambda text: "1980" in text and "T" in row(text, 2))
     assert "1980" in row(text, 1)
 
 
@@ -111,25 +143,11 @@ def test_without_colour_none_is_sent(sit, gpus, words, env):
     assert not COLORED.search(seat.sent)
 
 
-@pytest.mark.parametrize("colors", ["dark", "light", "color-blind", "high-contrast"])
+@pytest.mark.parametrize("colors", ["light", "high-contrast"])
 def test_palettes_send_colours(sit, gpus, colors):
     seat = sit("--colors", colors, env=gpus.env)
     seat.shows("H100", "lost")
     assert COLORED.search(seat.sent)
-
-
-def test_a_terminal_that_is_resized_is_filled_again(sit, gpus):
-    seat = sit(size=(120, 40), env=gpus.env)
-    seat.shows("H100", "lost", "q quit")
-    seat.resize(60, 20)
-    seat.until(
-        lambda text: "q quit" in text.splitlines()[-1] and "H100" not in text and "chipwatch" in text.splitlines()[0]
-    )
-    seat.resize(240, 60)
-    text = seat.until(lambda text: "q quit" in text.splitlines()[-1] and "history" in text)
-    assert len(text.splitlines()) == 60
-    seat.resize(20, 5)
-    seat.shows("at least")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +166,7 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     assert seat.sent.endswith(LEFT)
 
 
-@pytest.mark.parametrize("pause", [0, 0.1, 0.2])
+@pytest.mark.parametrize("pause", [0, 0.1])
 def test_a_signal_while_plugins_are_loaded_ends_it(sit, pause):
     seat = sit()
     seat.shows("chipwatch top")
@@ -157,7 +175,7 @@ def test_a_signal_while_plugins_are_loaded_ends_it(sit, pause):
     assert seat.end() == 143
 
 
-@pytest.mark.parametrize("pause", [0, 0.001, 0.003])
+@pytest.mark.parametrize("pause", [0, 0.001])
 def test_a_second_signal_does_not_interrupt_the_restoration(sit, pause):
     seat = sit()
     seat.shows("CPU", "q quit")
@@ -226,6 +244,10 @@ def test_keys_sort_filter_and_switch(sit, gpus):
     seat.shows("Find", "absent is not zero")
     seat.press("?")
     seat.shows("H100")
+    seat.press(" ")
+    seat.shows("paused")
+    seat.press(" ")
+    seat.until(lambda text: "paused" not in text)
 
 
 def test_rows_below_the_edge_come_by_scrolling(sit, gpus):
@@ -321,7 +343,8 @@ def test_the_colour_of_a_graph_follows_the_load_and_nothing_blinks_or_is_erased(
 
 def test_a_host_without_accelerators_lists_its_processes_and_its_cores(sit, child):
     seat = sit("--no-collector", "nvidia", size=(100, 60))
-    seat.shows("PID", "%MEM", "time", "command", "no accelerator was found")
+    text = seat.shows("PID", "%MEM", "time", "command", "no accelerator was found", "load", "network")
+    assert re.search(r"^memory .* %  \d", text, re.MULTILINE)
     seat.press(f"/{child.pid}\r")
     assert re.search(rf" {child.pid} .* python -c ", seat.shows("time.sleep(99)"))
     seat.press("1")
@@ -332,15 +355,6 @@ def test_graphs_begin_with_what_is_known(sit, gpus):
     text = sit(env=gpus.env).until(lambda text: "H100" in text and re.search(r"-[2-9] s", text))
     at = next(number for number, line in enumerate(text.splitlines()) if line.startswith("utilization"))
     assert any(line[20:24].strip() for line in text.splitlines()[at : at + 8]), text
-
-
-def test_pause_holds_the_picture(sit):
-    seat = sit()
-    seat.shows("CPU", "now")
-    seat.press(" ")
-    seat.shows("paused")
-    seat.press(" ")
-    seat.until(lambda text: "paused" not in text)
 
 
 def test_a_snapshot_is_json_for_its_owner_only(sit, gpus, tmp_path):
@@ -360,19 +374,14 @@ def test_a_snapshot_is_json_for_its_owner_only(sit, gpus, tmp_path):
 
 
 def test_an_accelerator_that_hangs_leaves_the_screen_alive(sit, plugins_folder):
-    plugins_folder.add("hanging", HANGING, collectors=[("hanging", "Hanging")])
-    seat = sit("--collector", ["hanging", "cpu"][0], "--collector", "cpu", env={"PYTHONPATH": plugins_folder.folder})
+    plugins_folder.add("theirs", PLUGINS, collectors=[("hanging", "Hanging")])
+    seat = sit("--collector", "hanging,cpu", env={"PYTHONPATH": plugins_folder.folder})
     seat.until(lambda text: "7 " in text and "no answer for" in text)
     before = seat.lines[0]
     seat.until(lambda _: seat.lines[0] != before)
     assert "hanging: its last reading has not returned" in seat.text
     seat.press("q")
     assert seat.end() == 0
-
-
-def test_a_machine_without_accelerators_shows_its_host_in_rows(sit):
-    text = sit("--no-collector", "nvidia", size=(80, 30)).shows("no accelerator was found", "memory", "load", "network")
-    assert re.search(r"^memory .* %  \d", text, re.MULTILINE)
 
 
 def test_an_output_that_is_not_a_terminal_is_refused_with_the_command_for_one_reading(agent, sit):
@@ -412,7 +421,7 @@ def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
 
 
 def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
-    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    plugins_folder.add("theirs", PLUGINS, collectors=[("wrong", "Wrong")])
     seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
     assert seat.end() == 1
     assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
@@ -442,63 +451,15 @@ def test_models_and_processes_are_shown_without_a_processor(sit, gpus):
 
 
 def test_a_malformed_process_of_a_plugin_costs_only_the_facts_of_its_collector(sit, gpus, plugins_folder):
-    plugins_folder.add("wrong", MALFORMED, collectors=[("wrong", "Wrong")])
+    plugins_folder.add("theirs", PLUGINS, collectors=[("wrong", "Malformed")])
     seat = sit("--collector", "gpu,wrong", env={**gpus.env, "PYTHONPATH": plugins_folder.folder})
     assert "bug" not in seat.shows("PID", "H100")
 
 
 def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
-    plugins_folder.add("odd", ODD, processors=[("odd", "Odd")])
+    plugins_folder.add("theirs", PLUGINS, processors=[("odd", "Odd")])
     seat = sit("--processor", "odd", env={"PYTHONPATH": plugins_folder.folder})
     seat.shows("a thread has ended by a bug", "TypeError")
     seat.press("q")
     assert seat.end() == 0
     assert b"Traceback" in seat.sent.partition(LEFT)[2]
-
-
-MALFORMED = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.facts import DeviceProcess
-from chipwatch.contract.datapoint import Dimensions
-
-class Wrong(Collector):
-    metrics = ()
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
-
-    knows = (DeviceProcess,)
-
-    def facts(self):
-        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
-
-    def collect(self, at):
-        return ()
-"""
-
-
-ODD = """
-from dataclasses import dataclass
-from chipwatch.contract.processor import Processor
-
-class Odd(Processor):
-    metrics = ()
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
-
-    def derive(self, tick, at, facts):
-        return ()
-
-    def answer(self):
-        raise TypeError("not an answer")
-"""

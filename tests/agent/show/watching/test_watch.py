@@ -233,12 +233,9 @@ def test_it_is_started_once_and_stopped_as_often_as_one_likes():
     with pytest.raises(RuntimeError, match="started before"):
         run.start()
     assert agents() == []
-
-
-def test_one_that_is_forgotten_ends():
     run = chipwatch.watch(**QUICK).start()
     del run
-    assert agents() == []
+    assert agents() == [], "one that is forgotten ends"
 
 
 def test_nested_watches_and_watches_of_threads_are_independent(until):
@@ -351,24 +348,21 @@ def test_a_program_that_cannot_be_started_leaves_nothing_behind(monkeypatch):
         chipwatch.watch().start()
 
 
-def test_keys_of_the_terminal_do_not_reach_the_agent():
-    with chipwatch.watch(**QUICK):
-        (agent,) = agents()
-        assert os.getsid(agent) != os.getsid(0)
-
-
-@pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"])
-def test_only_the_first_rank_of_a_machine_is_watched_unless_asked(monkeypatch, variable, tmp_path):
-    monkeypatch.setenv(variable, "3")
-    with chipwatch.watch(**QUICK) as run:
-        assert agents() == []
-    assert run.summary() == "chipwatch: nothing is watched: this is not the first rank of the machine"
+def test_only_the_first_rank_of_a_machine_is_watched_unless_asked(monkeypatch, tmp_path):
+    for variable in ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"):
+        with monkeypatch.context() as rank:
+            rank.setenv(variable, "3")
+            with chipwatch.watch(**QUICK) as run:
+                assert agents() == []
+            assert run.summary() == "chipwatch: nothing is watched: this is not the first rank of the machine"
     assert run.columns() == []
     assert "nothing is watched" in run._repr_html_()
     run.report(tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    with chipwatch.watch(**QUICK, everywhere=True) as run:
-        assert len(agents()) == 1
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    with chipwatch.watch(**QUICK, everywhere=True):
+        (agent,) = agents()
+        assert os.getsid(agent) != os.getsid(0), "keys of the terminal do not reach it"
 
 
 def test_under_torchrun_the_launcher_is_watched_with_all_ranks():
