@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Self
 from urllib.parse import urlsplit
 
 import grpc
@@ -20,6 +17,7 @@ from tests.doubles.cloudwatch import environment
 from tests.doubles.gce import VM
 from tests.doubles.imds import DOCUMENT
 from tests.doubles.monitoring import AWAY, DISABLED, EXHAUSTED, SCOPES
+from tests.doubles.raw import RawServer
 from tests.faults.answers import KINDS, STATUSES, http
 from tests.faults.corruptions import AT, window
 
@@ -77,22 +75,12 @@ def _scrape(url: str) -> list[object]:
     return [Scraper(Endpoint(f"{url}/metrics", timeout=1.0)).scrape()]
 
 
-class Raw:
+class Raw(RawServer):
     """A server that says the bytes that it is given, and closes."""
 
     def __init__(self) -> None:
         self.answer = b""
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().__init__([lambda _: [self.answer]])
 
     def fed(self, ask):
         """Return a reader of what the server says."""
@@ -102,19 +90,6 @@ class Raw:
             return ask()
 
         return feed
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            with near, suppress(OSError):
-                near.recv(1 << 16)
-                near.sendall(self.answer)
-                near.shutdown(socket.SHUT_WR)
-                near.settimeout(0.2)
-                near.recv(1 << 16)
 
 
 def cloudwatch(stack: ExitStack):
