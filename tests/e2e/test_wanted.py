@@ -18,16 +18,16 @@ NEURON = ROOT / "tests/fixtures/neuron/synthetic_trn2_v3d.jsonl"
         (["--once", "--collector", "cpu", "--collector", "neuron"], "no neuron-monitor"),
     ],
 )
-def test_a_collector_that_was_asked_for_and_is_not_there_is_one_line_and_exit_code_1(agent, tmp_path, words, cause):
-    done = agent.run(*words, env={**no_nvidia(tmp_path), "PATH": tmp_path})
+def test_a_collector_that_was_asked_for_and_is_not_there_is_one_line_and_exit_code_1(here, tmp_path, words, cause):
+    done = here(*words, env={**no_nvidia(tmp_path), "PATH": tmp_path})
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert cause in line
 
 
-def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, tmp_path):
+def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(here, tmp_path):
     env = {**no_nvidia(tmp_path), "CHIPWATCH_COLLECTORS__NVIDIA__REQUIRED": "true"}
-    done = agent.run(env=env)
+    done = here("--interval", "1", env=env)
     assert done.returncode == 1
     assert "no NVIDIA driver" in done.stderr
 
@@ -45,9 +45,8 @@ def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(here, tmp_path, c
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [["--once"], []])
-def test_standard_input_without_a_record_is_an_error(agent, words):
-    done = agent.run("--stdin", "neuron", *words, stdin=None, input="")
+def test_standard_input_without_a_record_is_an_error(agent):
+    done = agent.run("--stdin", "neuron", "--once", stdin=None, input="")
     assert done.returncode == 1
     assert "before its first record" in done.stderr
 

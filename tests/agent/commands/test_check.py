@@ -136,40 +136,27 @@ def test_the_last_line_counts_what_is_well():
     assert summary([*lines[:3], "collector memory ok"], 0) == "fine: 2 collectors read, 1 sink ready"
 
 
-def test_a_collector_is_listed_with_its_series_and_what_it_found(checked):
-    assert checked("well") == [
-        (True, "collector well ok 1 series: 3 things"),
-        (True, "sink stdout ok standard output, json"),
-    ]
+@pytest.mark.parametrize(
+    ("name", "fit", "line"),
+    [
+        ("well", True, "ok 1 series: 3 things"),
+        ("absent", False, "MISSING no /dev/x; load its driver"),
+        ("broken", False, "FAILED ValueError: odd answer"),
+        ("partly", False, "IN PART 1 series; in part: x 3 is lost"),
+        ("stammering", False, "IN PART 0 series; in part: it tells nothing; its first words make no sense"),
+        ("quiet", True, "ok 0 series at this level"),
+        ("slow", True, "ok 1 series"),
+    ],
+)
+def test_a_collector_is_listed_with_its_series_and_what_it_found_or_could_not_read(checked, name, fit, line):
+    """Where nothing was read every failure is listed; one that was asked for and is absent is a fault."""
+    assert checked(name) == [
+        (fit, f"collector {name} {line}"), (True, "sink stdout ok standard output, json"),
+    ]  # fmt: skip
 
 
 def test_a_processor_is_listed_with_its_series_and_what_it_found(checked):
     assert (True, "processor jobs ok 0 series: no accelerator") in checked("well", no_processor=[])
-
-
-def test_what_was_asked_for_and_is_absent_is_a_fault_and_says_what_is_missing(checked):
-    assert checked("absent")[0] == (False, "collector absent MISSING no /dev/x; load its driver")
-
-
-def test_a_bug_is_a_fault_with_its_words(checked):
-    assert checked("broken")[0] == (False, "collector broken FAILED ValueError: odd answer")
-
-
-def test_a_partial_reading_is_listed_with_what_could_not_be_read(checked):
-    assert checked("partly")[0] == (False, "collector partly IN PART 1 series; in part: x 3 is lost")
-
-
-def test_a_collector_without_a_metric_at_this_level_is_well_and_says_so(checked):
-    assert checked("quiet")[0] == (True, "collector quiet ok 0 series at this level")
-
-
-def test_where_nothing_was_read_every_failure_is_listed(checked):
-    line = "collector stammering IN PART 0 series; in part: it tells nothing; its first words make no sense"
-    assert checked("stammering")[0] == (False, line)
-
-
-def test_a_collector_that_opens_slowly_is_fine(checked):
-    assert checked("slow")[0] == (True, "collector slow ok 1 series")
 
 
 def test_a_reading_that_never_returns_is_a_fault_and_the_others_are_listed(checked, monkeypatch):
@@ -229,13 +216,6 @@ def test_points_that_a_spool_keeps_for_another_destination_are_listed(checked, t
     assert checked("well", sink=["kept"])[3] == (True, line)
 
 
-def test_a_spool_that_is_a_link_is_a_fault(checked, tmp_path):
-    (tmp_path / "kept.db").symlink_to(tmp_path / "nowhere")
-    fit, line = checked("well", sink=["kept"])[2]
-    assert not fit
-    assert "is a symbolic link, which is not followed: remove it" in line
-
-
 def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):
     (tmp_path / "kept.db").write_text("this is no database, and it is long enough to be looked at as one" * 50)
     fit, line = checked("well", sink=["kept"])[2]
@@ -288,8 +268,8 @@ def test_a_folder_in_which_nobody_may_write_is_a_fault(checked):
     assert checked("well", sink=["kept"], spool="/proc/self/below")[2][0] is False
 
 
-def test_what_this_machine_lacks_is_one_line_unless_the_reasons_are_asked_for(agent):
-    brief, full = agent.run("check"), agent.run("check", "-v")
+def test_what_this_machine_lacks_is_one_line_unless_the_reasons_are_asked_for(here):
+    brief, full = here("check"), here("check", "-v")
     assert (brief.returncode, full.returncode) == (0, 0)
     *_, absent, last = brief.stdout.splitlines()
     assert re.fullmatch(r"absent here: .*\bipu\b.*\btextfile\b.* \(-v says why\)", absent)
@@ -298,15 +278,15 @@ def test_what_this_machine_lacks_is_one_line_unless_the_reasons_are_asked_for(ag
     assert last.startswith("fine: ")
 
 
-def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(agent, monkeypatch):
+def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(here, monkeypatch):
     isolate(monkeypatch)
     with CloudwatchDouble() as service:
         where = ("--region", "us-east-1", "--endpoint-url", service.url, "--dim", "team=a")
-        done = agent.run("check", "--sink", "cloudwatch", "--collector", "cpu", *where)
+        done = here("check", "--sink", "cloudwatch", "--collector", "cpu", *where)
         assert done.returncode == 0, done.stdout
         assert "not contacted: --send sends a test point" in done.stdout
         assert not service.datums
-        done = agent.run("check", "--sink", "cloudwatch", "--collector", "cpu", *where, "--send")
+        done = here("check", "--sink", "cloudwatch", "--collector", "cpu", *where, "--send")
         assert done.returncode == 0, done.stdout
         assert "agent.check: accepted" in done.stdout
         assert [(datum.name, datum.dims, datum.value) for datum in service.datums] == [
@@ -314,9 +294,9 @@ def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(agent, monkeypatch):
         ]
 
 
-def test_an_endpoint_that_does_not_answer_is_not_ok(agent, tmp_path):
+def test_an_endpoint_that_does_not_answer_is_not_ok(here, tmp_path):
     config = tmp_path / "chipwatch.toml"
     config.write_text('[collectors.openmetrics.endpoints.mine]\nurl = "http://127.0.0.1:1/metrics"\n')
-    done = agent.run("check", "--config", config)
+    done = here("check", "--config", config)
     assert done.returncode == 1
     assert re.search("openmetrics +IN PART .*endpoint mine", done.stdout)

@@ -27,10 +27,10 @@ def bad_second(address):
     return answer(PAGE.replace(b'"41337"', b'"=1+2"') if address.endswith(".2") else FINE)
 
 
-def test_nodes_are_printed_as_table_json_and_csv(agent):
+def test_nodes_are_printed_as_table_json_and_csv(here):
     with FleetDouble(bad_second) as double:
         words = ("top", "--once", f"127.0.0.[1-2]:{double.port}", "127.0.0.3:1")
-        done = agent.run(*words)
+        done = here(*words)
         assert (done.returncode, done.stderr) == (1, "chipwatch: 1 of 3 nodes is silent\n")
         assert "nothing listens there (Connection refused)" in done.stdout
         text = done.stdout.splitlines()
@@ -39,18 +39,18 @@ def test_nodes_are_printed_as_table_json_and_csv(agent):
             "127.0.0.3:1",
             *(f"127.0.0.{n}:{double.port}" for n in (2, 1)),
         ]
-        nodes = json.loads(agent.run(*words, "--json").stdout)["nodes"]
+        nodes = json.loads(here(*words, "--json").stdout)["nodes"]
         assert nodes[1]["lost"] == 1
         assert "verdict" not in nodes[2]
-        rows = [*csv.DictReader(io.StringIO(agent.run(*words, "--csv").stdout))]
+        rows = [*csv.DictReader(io.StringIO(here(*words, "--csv").stdout))]
         assert (rows[1]["jobs"], rows[2]["jobs"], rows[2]["busy"]) == ("'=1+2", "41337", "7")
-        only = json.loads(agent.run("top", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
+        only = json.loads(here("top", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
         assert [node["lost"] for node in only] == [1]
-        only = json.loads(agent.run(*words, "--json", "--job", "41337").stdout)["nodes"]
+        only = json.loads(here(*words, "--json", "--job", "41337").stdout)["nodes"]
         assert [node["node"] for node in only] == [nodes[2]["node"]]
         answering = f"127.0.0.1:{double.port}"
-        assert agent.run("top", "--once", answering).returncode == 0
-        done = agent.run("top", "--once", answering, "--verdict", "not-fit")
+        assert here("top", "--once", answering).returncode == 0
+        done = here("top", "--once", answering, "--verdict", "not-fit")
         assert (done.returncode, done.stderr) == (1, "chipwatch: no node has what was asked for\n")
 
 
@@ -150,44 +150,40 @@ def test_what_ssh_says_is_shown_until_a_key_where_a_node_cannot_be_opened(sit, t
     assert seat.end() == 0
 
 
-def test_a_store_that_does_not_answer_is_an_error(agent):
+def test_a_store_that_does_not_answer_is_an_error(here):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        done = agent.run(
-            "top", "--once", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}"
-        )
+        done = here("top", "--once", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}")
     assert (done.returncode, done.stderr) == (1, "chipwatch: 127.0.0.1: no answer yet\n")
 
 
-def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
+def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(here):
     labels = {"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1\x1b[31m\n:9465"}
     with PromqlDouble({"gpu_utilization_ratio": [(labels, 0.5)]}) as double:
-        assert (
-            agent.run("top", "--once", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
-        )
+        assert here("top", "--once", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
     job = {"exported_job": "7\x1b[2J", "user": "a\x1b[2J", "state": "b\x1b[2J", "cause": "c\x1b[2J"}
     with PromqlDouble({"job_": [(job, 1000.0)]}) as double:
-        assert "\x1b" not in agent.run("jobs", "--prometheus", double.url).stdout
+        assert "\x1b" not in here("jobs", "--prometheus", double.url).stdout
         double.answers = {"job_": [(job, 1e300)]}
-        done = agent.run("jobs", "--prometheus", double.url)
+        done = here("jobs", "--prometheus", double.url)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     for labels in (b"[]", b'{"instance":5}'):
         body = b'{"status":"success","data":{"result":[{"metric":%s,"value":[1,"1"]}]}}' % labels
         with PromqlDouble(status=200, body=body) as double:
             for command in (("top", "--once"), ("jobs",)):
-                done = agent.run(*command, "--prometheus", double.url)
+                done = here(*command, "--prometheus", double.url)
                 assert (done.returncode, done.stderr.count("\n")) == (1, 1)
                 assert "is the URL right?" in done.stderr
 
 
-def test_jobs_of_a_store_are_printed(agent):
+def test_jobs_of_a_store_are_printed(here):
     job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
     answers = {"min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],
                "increase(job_gpu_time": [({**job, "state": "busy"}, 7200.0)]}  # fmt: skip
     with PromqlDouble(answers) as double:
-        done = agent.run("jobs", "--prometheus", double.url, "--format", "csv")
+        done = here("jobs", "--prometheus", double.url, "--format", "csv")
         assert done.stdout.splitlines()[1].startswith("41337,")
         assert not any("[7200s]" in query for query in double.queries)
-        assert "2:00:00" in agent.run("jobs", "--prometheus", double.url, "--since", "2h").stdout
+        assert "2:00:00" in here("jobs", "--prometheus", double.url, "--since", "2h").stdout
         assert any("[7200s]" in query for query in double.queries)
 
 

@@ -114,9 +114,12 @@ def test_a_gpu_that_may_be_held_is_free_on_no_screen(agent, unheld, until, tmp_p
         f"holder of {n} not known: {reason}" for n, reason in enumerate(REASONS)
     ]
     parts = {"busy": 0, "idle": {"not known": len(UNHELD), "free": 1}, "gpus": len(UNHELD) + 1}
-    for where in ((), (f"127.0.0.1:{port}",)):
-        (node,) = json.loads(agent.run("top", "--json", *where, env=unheld).stdout)["nodes"]
-        assert {**node, **parts} == node
+    for where in ((), (f"127.0.0.1:{port}",)):  # a page may be of the tick before
+
+        def node(where=where):
+            return json.loads(agent.run("top", "--json", *where, env=unheld).stdout)["nodes"][0]
+
+        until(lambda node=node: parts.items() <= node().items())
     assert "GPUs 6: busy 0, free 1, not known 5" in agent.run("top", "--once", f"127.0.0.1:{port}", env=unheld).stdout
     running.stop()
 
@@ -161,30 +164,22 @@ def record(job, since, **more):
     } | more  # fmt: skip
 
 
-def test_jobs_that_have_ended_are_listed_without_a_running_agent(agent, tmp_path):
+def test_jobs_that_have_ended_are_listed_without_a_running_agent(here, tmp_path):
     now = time.time()
     append(
         records_of(tmp_path), [record("41337", now - 5000), record("1", now - 90 * 86400), record("41340", now - 4500)]
     )
-    head, *rows = agent.run("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
+    head, *rows = here("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
     words = "JOB USER STARTED ELAPSED GPU TIME GPU IDLE BY GPU MEMORY CPU MEMORY ENERGY COST"
     assert head.split() == words.split()
     assert [row.split()[0] for row in rows] == ["41337", "41340"]
     cells = ["1:06:40", "1:08:20", "75 %", "data 22 %", "8.0 GiB", "75 %", "4.0 GiB", "2.00 kWh", "$2.50"]
     assert re.split(r"\s{2,}", rows[0])[3:] == cells
-    assert agent.run("jobs", "--since", "1m", "--spool", tmp_path).stdout == "no job held an accelerator in this time\n"
+    assert here("jobs", "--since", "1m", "--spool", tmp_path).stdout == "no job held an accelerator in this time\n"
     for time_of_it in ([], ["--since", "7d"]):
-        chosen = agent.run("jobs", *time_of_it, "--job", "41340", "--json", "--spool", tmp_path).stdout
+        chosen = here("jobs", *time_of_it, "--job", "41340", "--json", "--spool", tmp_path).stdout
         assert [job["cost"] for job in json.loads(chosen)["jobs"]] == [2.5]
-    assert agent.run("jobs", "--job", "9", "--spool", tmp_path).stdout == "no job 9 held an accelerator\n"
-
-
-def test_jobs_are_exported_as_csv(agent, tmp_path):
-    append(records_of(tmp_path), [record('a "job", of one', time.time() - 5000)])
-    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
-    (row,) = csv.DictReader(text.splitlines())
-    assert row["job"] == 'a "job", of one'
-    assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
+    assert here("jobs", "--job", "9", "--spool", tmp_path).stdout == "no job 9 held an accelerator\n"
 
 
 def test_two_forms_at_once_are_wrong_usage(here, tmp_path):
@@ -195,19 +190,20 @@ def test_two_forms_at_once_are_wrong_usage(here, tmp_path):
     assert here("jobs", "--json", "--format", "json", "--spool", tmp_path).stdout == '{\n "jobs": []\n}\n'
 
 
-def test_the_end_of_a_job_that_nobody_saw_is_marked(agent, tmp_path):
-    append(records_of(tmp_path), [record("41337", time.time() - 5000, end_unseen=43.2)])
-    *_, note = agent.run("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
-    assert note == "job 41337: the agent did not run at its end; up to 0:00:43 more is unseen"
-    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
-    (row,) = csv.DictReader(text.splitlines())
+def test_jobs_are_exported_as_csv_and_the_end_that_nobody_saw_is_marked(here, tmp_path):
+    append(records_of(tmp_path), [record('a "job", of one', time.time() - 5000, end_unseen=43.2)])
+    (row,) = csv.DictReader(here("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout.splitlines())
+    assert row["job"] == 'a "job", of one'
+    assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
     assert row["end_unseen"] == "43.2"
+    *_, note = here("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
+    assert note == 'job a "job", of one: the agent did not run at its end; up to 0:00:43 more is unseen'
 
 
-def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(agent, tmp_path):
+def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(here, tmp_path):
     names = ["=1+1", "+a", "-2.5", "-x", "@sum", "\tx", "a=b", "=2"]
     append(records_of(tmp_path), [record(name, time.time() - 5000 + n) for n, name in enumerate(names)])
-    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
+    text = here("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
     cells = [row["job"] for row in csv.DictReader(text.splitlines())]
     assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", r"'\tx", "a=b", "'=2"]
 
@@ -224,8 +220,8 @@ def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, un
     assert row["user"] == psutil.Process().username()
 
 
-def test_without_a_running_agent_it_says_so(agent, tmp_path):
-    done = agent.run("jobs", "--spool", str(tmp_path))
+def test_without_a_running_agent_it_says_so(here, tmp_path):
+    done = here("jobs", "--spool", str(tmp_path))
     assert done.returncode == 1
     assert "no agent answers" in done.stderr
 
