@@ -80,7 +80,6 @@ def test_a_captured_cgroup_of_v2_gives_all_metrics(box):
     box.inside(f"/docker/{ID}")
     collector = box.opened()
     points = list(collector.collect(7))
-
     used = 13071106048 - 2935459840
     assert values(points) == {
         MEMORY_USED: used,
@@ -102,11 +101,9 @@ def test_cpu_utilization_is_the_share_of_the_quota(box):
     (folder / "cpu.stat").write_text("usage_usec 1000000\n")
     collector = box.opened()
     assert CPU_UTILIZATION not in values(collector.collect(0))
-
     box.now += 5 * SECOND
     (folder / "cpu.stat").write_text("usage_usec 3500000\n")
     assert values(collector.collect(0))[CPU_UTILIZATION] == 25.0
-
     box.now += 5 * SECOND
     (folder / "cpu.stat").write_text("usage_usec 14500000\n")  # a burst: 110 % of the quota
     assert values(collector.collect(0))[CPU_UTILIZATION] == 100.0
@@ -128,7 +125,6 @@ def test_limits_are_read_again_after_a_minute(box):
     collector = box.opened()
     (folder / "memory.max").write_text(f"{8 * GIB}\n")
     assert values(collector.collect(0))[MEMORY_LIMIT] == 8 * GIB
-
     (folder / "memory.max").write_text(f"{4 * GIB}\n")
     assert values(collector.collect(0))[MEMORY_LIMIT] == 8 * GIB
     box.now += REFRESH
@@ -140,7 +136,6 @@ def test_moving_to_another_cgroup_gives_no_share_once(box):
     (folder / "cpu.stat").write_text("usage_usec 0\n")
     collector = box.opened()
     list(collector.collect(0))
-
     other = box.inside(f"/docker/{ID[::-1]}")
     (other / "cpu.stat").write_text("usage_usec 9000000\n")
     (other / "memory.current").write_text(f"{GIB}\n")
@@ -196,9 +191,7 @@ def test_the_innermost_container_is_detected_by_its_path(box, path, container):
     expected = box.inside(path, container)
     (expected / "memory.current").write_text(f"{3 * GIB}\n")
     (expected / "memory.stat").write_text("inactive_file 0\n")
-
     collector = box.opened()
-
     assert values(collector.collect(0))[MEMORY_USED] == 3 * GIB
 
 
@@ -221,12 +214,10 @@ def test_a_service_or_a_session_is_not_a_container(box, path):
         box.write("proc/self/cgroup", "0::/\n")
     else:
         box.inside(path)
-
     with pytest.raises(Unavailable) as caught:
         box.opened()
     assert f"the cgroup is {path}," in str(caught.value)
     assert 'collectors.container.when = "always"' in str(caught.value)
-
     assert values(box.opened(when="always").collect(0)) is not None
 
 
@@ -236,7 +227,6 @@ def test_the_root_of_a_cgroup_namespace_is_a_container(box, path):
     root = box.inside(path, "/")
     (root / "memory.current").write_text(f"{5 * GIB}\n")
     (root / "memory.stat").write_text("inactive_file 0\n")
-
     assert values(box.opened().collect(0))[MEMORY_USED] == 5 * GIB
 
 
@@ -246,13 +236,11 @@ def test_a_marker_file_of_the_runtime_or_the_variable_means_a_container(box, mar
     if mark:
         box.write(mark, "")
     environ = {} if mark else {"container": "systemd-nspawn"}
-
     assert MEMORY_USED in values(box.opened(environ=environ).collect(0))
 
 
 def test_when_never_the_collector_is_unavailable(box):
     box.inside(f"/docker/{ID}")
-
     with pytest.raises(Unavailable, match="never"):
         box.opened(when="never")
 
@@ -275,7 +263,6 @@ def test_on_v1_only_the_jobs_controllers_are_reported(box):
     box.write(f"{memory}/memory.stat", f"total_inactive_file {GIB}\n")
     box.write(f"{memory}/memory.limit_in_bytes", f"{4 * GIB}\n")
     box.write("sys/fs/cgroup/cpuacct/cpuacct.usage", "1000\n")
-
     assert values(box.opened().collect(0)) == {MEMORY_USED: GIB, MEMORY_UTILIZATION: 25.0, MEMORY_LIMIT: 4 * GIB}
 
 
@@ -285,7 +272,6 @@ def test_the_agents_affinity_is_used_only_without_a_cpu_set(box):
     collector = box.opened()
     list(collector.collect(0))
     assert collector._limits.cpus == 4
-
     (folder / "cpuset.cpus.effective").unlink()
     box.now += REFRESH
     list(collector.collect(0))
@@ -304,7 +290,6 @@ def test_the_real_cgroup_of_this_process_is_plausible():
     while time.process_time() < ends:
         pass
     points = {point.metric.name: point.value for point in collector.collect(0)}
-
     if "container.cpu.utilization" in points:
         assert 0 < points["container.cpu.utilization"] <= 100
     if "container.memory.used" in points:

@@ -139,6 +139,14 @@ class Server:
 
 
 @pytest.fixture
+def allocations(tmp_path):
+    """What the mapping folder and the kubelet tell."""
+    made = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def serve(tmp_path):
     servers = []
 
@@ -151,7 +159,7 @@ def serve(tmp_path):
         server.stop()
 
 
-def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve):
+def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve, allocations):
     serve(
         pod("team-a", "train-0", "main", "nvidia.com/gpu", "GPU-5a", "GPU-6b")
         + pod("team-b", "serve", "web", "nvidia.com/gpu", "GPU-7c::1")
@@ -160,7 +168,6 @@ def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve):
         + pod("team-d", "neuron", "main", "aws.amazon.com/neuroncore", "3")
         + pod("team-e", "net", "main", "vpc.amazonaws.com/efa", "0")
     )
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     got = [(one.device, one.owner.namespace, one.owner.pod, one.owner.container) for one in allocations.read()]
     assert got == [
         ("GPU-5a", "team-a", "train-0", "main"), ("GPU-6b", "team-a", "train-0", "main"),
@@ -171,19 +178,16 @@ def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve):
     assert {(one.source, one.owner.kind, one.owner.job == one.owner.pod) for one in allocations.read()} == {
         ("kubelet", "kubernetes", True)
     }
-    allocations.close()
 
 
-def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_path, serve):
+def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_path, serve, allocations):
     folder = tmp_path / "var/lib/dcgm-exporter/job-mapping"
     folder.mkdir(parents=True)
     serve(pod("team-a", "train-0", "main", "nvidia.com/gpu", "GPU-5a"))
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert found(allocations) == [("GPU-5a", "train-0")]
     (folder / "0").write_text("7\n")
     assert found(allocations) == [("0", "7")]
     assert allocations.source == str(folder)
-    allocations.close()
 
 
 def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
@@ -208,12 +212,10 @@ def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
         ("neuron.aws.com", "neuron-device-3", "neuron3"),
     ],
 )
-def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(tmp_path, serve, driver, device, name):
+def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(serve, driver, device, name, allocations):
     claim = field(2, "my-claim") + field(4, field(2, driver) + field(3, "node-1") + field(4, device))
     serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert found(allocations) == [(name, "train")]
-    allocations.close()
 
 
 UID = "a85e5873-fc49-4554-a151-de159f528a04"
@@ -230,17 +232,17 @@ UID = "a85e5873-fc49-4554-a151-de159f528a04"
         (["example.com/net=eth0", "not a name", ""], []),
     ],
 )
-def test_an_older_kubelet_names_the_devices_of_a_claim_as_the_containers_runtime_does(tmp_path, serve, cdi, found_here):
+def test_an_older_kubelet_names_the_devices_of_a_claim_as_the_containers_runtime_does(
+    serve, cdi, found_here, allocations
+):
     """Names of NVIDIA/k8s-dra-driver-gpu, ROCm/k8s-gpu-dra-driver and intel/intel-resource-drivers-for-kubernetes."""
     resource = field(1, *(field(1, name) for name in cdi))
     claim = field(2, "my-claim") + field(3, "team") + field(4, resource)
     serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert found(allocations) == [(device, "train") for device in found_here]
-    allocations.close()
 
 
-def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(tmp_path, serve):
+def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(serve, allocations):
     """All fields of the messages, as in kubelet's pkg/apis/podresources/v1/api.proto; a static pod has its node's name."""
     resource = field(1, field(1, f"k8s.gpu.nvidia.com/claim={UID}-gpu-1")) + field(2, "gpu.nvidia.com")
     resource += field(3, "node-7") + field(4, "gpu-1") + field(5, "share-1")
@@ -250,12 +252,10 @@ def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(tmp
         field(1, field(1, "train") + field(2, "team") + field(3, *container))
         + field(1, field(1, "monitor-node-7") + field(2, "kube-system") + field(3, container[0]) + b"\x20\x02")
     )
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     got = [(one.device, one.owner.namespace, one.owner.pod, one.owner.container) for one in allocations.read()]
     assert got == [
         ("gpu-1", "team", "train", "a"), ("gpu-1", "team", "train", "b"), ("gpu-1", "kube-system", "monitor-node-7", "a")
     ]  # fmt: skip
-    allocations.close()
 
 
 @pytest.mark.parametrize(
@@ -279,30 +279,25 @@ def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(tmp
         ("google.com/tpu", "3", "tpu3"),
     ],
 )
-def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, serve, resource, device, name):
+def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(serve, resource, device, name, allocations):
     serve(pod("team", "train", "main", resource, device))
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert found(allocations) == [(name, "train")]
-    allocations.close()
 
 
-def test_other_resources_of_the_makers_are_not_accelerators(tmp_path, serve):
+def test_other_resources_of_the_makers_are_not_accelerators(serve, allocations):
     serve(
         pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
         + pod("team", "net", "main", "amd.com/nic", "0000:3b:00.2")
         + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
         + pod("team", "train", "main", "nvidia.com/gpu.shared", "GPU-1::3")
     )
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert found(allocations) == [("GPU-1", "train")]
-    allocations.close()
 
 
-def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve, monkeypatch):
+def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(serve, monkeypatch, allocations):
     monkeypatch.setattr(kubelet, "TIMEOUT", 0.2)
     server = serve(b"")
     server.delay.clear()
-    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     assert (allocations.read(), allocations.source) == ([], ""), "the next source is asked"
     assert "DEADLINE_EXCEEDED" in allocations.missing["kubelet"]
     server.delay.set()
@@ -310,7 +305,6 @@ def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve,
     monkeypatch.setattr(kubelet, "TIMEOUT", 20.0)
     assert [one.device for one in allocations.read()] == ["GPU-1"]
     assert allocations.missing == {}
-    allocations.close()
 
 
 def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):

@@ -63,7 +63,6 @@ def v1_mounts(root: str = "/", *names: str) -> str:
 def test_v2_leaf_with_its_ancestors_up_to_the_mount(machine):
     machine.process("0::/a.slice/b.service\n", V2_MOUNT.format(root="/"))
     own = machine.group("a.slice/b.service")
-
     assert machine.find().places == {
         "": Place(v2=True, path="/a.slice/b.service", chain=(own, own.parent, own.parents[1]))
     }
@@ -73,14 +72,12 @@ def test_v2_the_lowest_limit_of_all_ancestors_applies(machine):
     machine.process("0::/pod/box\n", V2_MOUNT.format(root="/"))
     machine.group("pod", cpu__max="150000 100000\n", memory__max=f"{512 * MIB}\n")
     machine.group("pod/box", cpu__max="400000 100000\n", memory__max="max\n")
-
     assert machine.effective() == (1.5, 512 * MIB)
 
 
 def test_v2_root_of_a_cgroup_namespace_has_its_files_in_the_mount(machine):
     machine.process("0::/\n", V2_MOUNT.format(root="/"))
     folder = machine.group("", cpu__max="50000 100000\n", memory__max=f"{MIB}\n")
-
     assert machine.find().places[""].chain == (folder,)
     assert machine.effective() == (0.5, MIB)
 
@@ -91,7 +88,6 @@ def test_v2_a_process_outside_the_namespace_is_found_under_the_mount_that_shows_
     machine.group("")
     outside = f"31 23 0:26 /../.. {host} ro - cgroup2 cgroup2 rw\n"
     machine.process("0::/../../system.slice/x.service\n", V2_MOUNT.format(root="/") + outside, pid="77")
-
     assert machine.find(77).places[""].chain[0] == host / "system.slice/x.service"
     machine.process("0::/../elsewhere\n", V2_MOUNT.format(root="/"), pid="78")
     assert machine.find(78).places == {}
@@ -102,7 +98,6 @@ def test_v1_the_root_of_the_mount_is_removed_from_the_path(machine):
         "5:memory:/docker/0ac9/sub\n4:cpu,cpuacct:/docker/0ac9\n", v1_mounts("/docker/0ac9", "memory", "cpu,cpuacct")
     )
     memory, cpu = machine.group("memory/sub"), machine.group("cpu,cpuacct")
-
     assert machine.find().places == {
         "memory": Place(v2=False, path="/docker/0ac9/sub", chain=(memory, memory.parent)),
         "cpu": Place(v2=False, path="/docker/0ac9", chain=(cpu,)),
@@ -116,7 +111,6 @@ def test_v1_limits_of_ancestors_apply_and_its_largest_number_is_not_a_limit(mach
     machine.group("cpu/a/b", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
     assert machine.find().memory_limit() is None
     assert machine.effective() == (4, 16 << 30)
-
     machine.group("memory/a", memory__limit_in_bytes=f"{MIB}\n")
     machine.group("cpu/a", cpu__cfs_quota_us="250000\n", cpu__cfs_period_us="100000\n")
     assert machine.effective() == (2.5, MIB)
@@ -129,7 +123,6 @@ def test_hybrid_a_controller_of_v1_is_not_searched_in_v2(machine):
     machine.group("unified", memory__max="1\n", cpu__max="1000 100000\n")
     machine.group("memory/box", memory__limit_in_bytes=f"{64 * MIB}\n")
     machine.group("cpuset", cpuset__effective_cpus="0-1\n", cpuset__cpus="0-3\n")
-
     found = machine.find()
     assert sorted(found.places) == ["", "cpu", "cpuacct", "cpuset", "memory"]
     assert (found.cpu_quota(), found.cpuset(), found.memory_limit()) == (None, 2, 64 * MIB)
@@ -139,7 +132,6 @@ def test_the_nearest_cpuset_counts_where_the_own_cgroup_has_none(machine):
     machine.process("0::/a/b\n", V2_MOUNT.format(root="/"))
     machine.group("a/b")
     (machine.group("a") / "cpuset.cpus.effective").write_text("0,2-3\n")
-
     assert machine.find().cpuset() == 3
 
 
@@ -147,7 +139,6 @@ def test_the_affinity_counts_online_cpus_only(machine):
     machine.write(
         machine.proc / "77/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t1-127\nMems_allowed:\t1\n"
     )
-
     assert machine.effective(77) == (3, 16 << 30)
     assert machine.effective(77, pinned=False) == (4, 16 << 30)
 
@@ -156,13 +147,11 @@ def test_the_affinity_counts_online_cpus_only(machine):
 def test_a_quota_that_makes_no_sense_limits_nothing(machine, garbage):
     machine.process("0::/box\n", V2_MOUNT.format(root="/"))
     machine.group("box", cpu__max=garbage, memory__max="0")
-
     assert machine.effective() == (4, 16 << 30)
 
 
 def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
     found = find(tmp_path, tmp_path)
-
     assert found.places == {}
     assert effective(tmp_path, found) == (None, None)
     assert Usage(found).cpu() == (None, None)
@@ -172,7 +161,6 @@ def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
 def test_a_removed_cgroup_has_no_place(machine):
     machine.process("0::/gone (deleted)\n", V2_MOUNT.format(root="/"))
     machine.group("")
-
     assert machine.find().places == {}
 
 
@@ -180,7 +168,6 @@ def test_odd_characters_in_paths(machine):
     machine.process("0::/a:b c\n", V2_MOUNT.format(root="/").replace("cgroup rw", "my\\040cgroup rw"))
     folder = machine.sys / "fs/my cgroup/a:b c"
     folder.mkdir(parents=True)
-
     assert machine.find().places[""].chain[0] == folder
 
 
@@ -188,7 +175,6 @@ def test_v2_usage_of_a_captured_leaf(machine):
     machine.process("0::/box\n", V2_MOUNT.format(root="/"))
     shutil.copytree(FIXTURES / "v2", machine.sys / "fs/cgroup/box")
     usage = Usage(machine.find())
-
     assert usage.cpu() == (98701325189_000, 19175137007_000)
     assert usage.memory() == (13071106048, 13071106048 - 2935459840)
     assert usage.oom_kills() == 0
@@ -212,7 +198,6 @@ def test_v1_usage(machine):
         memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
     )
     usage = Usage(machine.find())
-
     assert usage.cpu() == (34905000000, 123456)
     assert usage.cpu(throttled=False) == (34905000000, None)
     assert usage.memory() == (1000, 700)
@@ -222,7 +207,6 @@ def test_v1_usage(machine):
 def test_the_kills_are_unknown_on_an_old_kernel_that_does_not_count_them(machine):
     machine.process("5:memory:/\n", v1_mounts("/", "memory"))
     machine.group("memory", memory__oom_control="oom_kill_disable 0\nunder_oom 0\n")
-
     assert Usage(machine.find()).oom_kills() is None
 
 
@@ -260,7 +244,6 @@ def test_this_process_is_listed_where_it_was_found():
 @LINUX
 def test_limits_of_this_process_agree_with_the_system_calls():
     cpus, memory = effective(Path("/proc"), find(Path("/proc"), Path("/sys"), os.getpid()), os.getpid())
-
     assert cpus is not None
     assert 0 < cpus <= len(os.sched_getaffinity(0))
     assert memory is not None

@@ -46,5 +46,4 @@ def test_only_files_of_cards_are_read_and_ended_processes_are_skipped(tmp_path):
         (folder / "fd" / name).symlink_to(target)
     (folder / "fdinfo").mkdir()
     (folder / "fdinfo/5").write_text("pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t9\n")
-
     assert list(fdinfo(tmp_path, [7, 8])) == [(7, {"pos": "0", "drm-driver": "amdgpu", "drm-client-id": "9"})]

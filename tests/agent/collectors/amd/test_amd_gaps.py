@@ -133,9 +133,21 @@ def test_cards_are_matched_by_pci_address_and_not_by_number(machine, read, until
     assert (values["gpu.power", "1"], values["gpu.power", "2"]) == (11, 77)
 
 
-@pytest.mark.parametrize("level", Level)
-def test_no_tool_is_started_or_loaded_if_nothing_is_missing(machine, read, smi, opened, level):
-    machine.card(1)
+OF_DETAIL = {"freq1_input": None, "freq2_input": None, "pwm1": None}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *((level, {}, {}) for level in Level),
+        (Level.BASIC, {"gpu_metrics": None, "mem_busy_percent": None}, OF_DETAIL),  # metrics of a higher level
+        (Level.ALL, {}, {"pwm1": None}),  # there is no fan
+        (Level.ALL, {}, {"power1_cap": 0, "power1_average": 0}),  # a second die has neither power nor limit
+    ],
+)
+def test_no_tool_is_started_or_loaded_if_nothing_is_missing(machine, read, smi, opened, case):
+    level, files, sensors = case
+    machine.card(1, files, **sensors)
     smi.amd(["0000:01:00.0"])
     collector = opened(level)
     for seconds in (20, 20, 1, 1, 20):  # errors are read every ten seconds, and not missing in between
@@ -143,44 +155,35 @@ def test_no_tool_is_started_or_loaded_if_nothing_is_missing(machine, read, smi, 
         values, problems = read(collector)
         assert values
         assert not problems
-    assert smi.runs == []
-    assert collector._gaps is None
+    assert (smi.runs, collector._gaps) == ([], None)
+    has_power = any(name.startswith("gpu.power") for name, _ in values)
+    assert has_power is ("power1_cap" not in sensors)
 
 
-def test_a_metric_of_a_higher_level_starts_no_tool(machine, read, smi, opened):
-    machine.card(1, {"gpu_metrics": None, "mem_busy_percent": None}, freq1_input=None, freq2_input=None, pwm1=None)
+def test_a_value_that_is_missing_for_one_tick_or_with_all_others_starts_no_tool(machine, read, smi, opened):
+    machine.card(1)
     smi.amd(["0000:01:00.0"])
-    collector = opened(Level.BASIC)
-    for _ in range(4):
+    collector, folder = opened(), machine.sys / "class/drm/card1/device"
+    read(collector)
+    for text in ("N/A", "41000000", "N/A", "41000000"):
+        (folder / "hwmon/hwmon1/power1_average").write_text(text)
         machine.now += 20 * 10**9
         read(collector)
+    for path in (*folder.glob("*_*"), *folder.glob("hwmon/hwmon1/*_input"), *folder.glob("hwmon/hwmon1/p*")):
+        path.write_text("N/A")
+    for _ in range(4):
+        machine.now += 20 * 10**9
+        assert read(collector)[0] == {}
     assert smi.runs == []
 
 
 def test_a_tool_is_asked_for_the_share_of_a_fan_but_not_if_there_is_no_fan(machine, read, until, smi, opened):
     machine.card(1, pwm1=None)
-    smi.amd(["0000:01:00.0"])
-    collector = opened()
-    for _ in range(4):
-        read(collector)
-    assert smi.runs == []
     machine.card(2, pwm1=None, fan1_input=900)
     smi.amd(["0000:01:00.0", "0000:02:00.0"], fan={"usage": {"value": 30, "unit": "%"}})
     values = filled(read, opened(), until, ("gpu.fan.utilization", "2"))
     assert values["gpu.fan.utilization", "2"] == 30
     assert ("gpu.fan.utilization", "1") not in values
-
-
-def test_a_value_that_is_missing_for_one_tick_starts_no_tool(machine, read, smi, opened):
-    machine.card(1)
-    smi.amd(["0000:01:00.0"])
-    collector = opened()
-    read(collector)
-    for text in ("N/A", "41000000", "N/A", "41000000"):
-        machine.put("class/drm/card1/device/hwmon/hwmon1/power1_average", text)
-        machine.now += 20 * 10**9
-        read(collector)
-    assert smi.runs == []
 
 
 def test_a_tool_runs_once_an_interval_and_its_answer_is_reported_once(machine, read, until, smi, opened):
@@ -329,28 +332,6 @@ def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
 
     assert until(power) == 77
     assert "asleep" not in collector.describe()
-
-
-def test_no_tool_is_asked_about_a_card_without_any_reading(machine, read, smi, opened):
-    machine.card(1)
-    smi.amd(["0000:01:00.0"])
-    collector = opened()
-    folder = machine.sys / "class/drm/card1/device"
-    for path in (*folder.glob("*_*"), *folder.glob("hwmon/hwmon1/*_input"), *folder.glob("hwmon/hwmon1/p*")):
-        path.write_text("N/A")
-    for _ in range(4):
-        machine.now += 20 * 10**9
-        assert read(collector)[0] == {}
-    assert smi.runs == []
-
-
-def test_no_tool_is_asked_for_the_power_of_a_second_die(machine, read, smi, opened):
-    machine.card(1, power1_cap=0, power1_average=0)
-    smi.amd(["0000:01:00.0"])
-    collector = opened()
-    for _ in range(4):
-        assert not [name for name, _ in read(collector)[0] if name.startswith("gpu.power")]
-    assert smi.runs == []
 
 
 def test_a_power_limit_of_zero_is_absent(machine, read, until, smi, opened):

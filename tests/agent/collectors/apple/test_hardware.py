@@ -39,7 +39,10 @@ class Watch:
     def __init__(self, mac):
         self.mac, self.clock, self.hardware = mac, Clock(), None
 
-    def open(self):
+    def open(self, **told):
+        """Open it on a Mac that tells something else."""
+        if told:
+            self.mac.tell(**told)
         self.hardware = AppleHardware(self.mac.libraries, self.clock)
 
     def close(self):
@@ -95,15 +98,13 @@ def test_an_idle_gpu_uses_nothing_and_has_no_clock(opened):
 
 
 @pytest.mark.parametrize("unit", ["mJ", "uJ", "nJ"])
-def test_the_energy_is_in_the_unit_of_its_channel(mac, watch, unit):
-    mac.tell(energy={"GPU Energy": (unit, 7)})
-    watch.open()
+def test_the_energy_is_in_the_unit_of_its_channel(watch, unit):
+    watch.open(energy={"GPU Energy": (unit, 7)})
     assert watch.read(2.0, watts=3.0)[0]["gpu.power"] == pytest.approx(3.0)
 
 
-def test_an_energy_in_an_unknown_unit_is_absent_and_reported(mac, watch):
-    mac.tell(energy={"GPU Energy": ("kWh", 7)})
-    watch.open()
+def test_an_energy_in_an_unknown_unit_is_absent_and_reported(watch):
+    watch.open(energy={"GPU Energy": ("kWh", 7)})
     found, problems = watch.read(2.0, watts=3.0, P1=1.0)
     assert "gpu.power" not in found
     assert found["gpu.utilization"] == 100.0
@@ -126,9 +127,8 @@ def test_a_sensor_that_is_off_or_invalid_does_not_count(opened, mac):
     assert "gpu.temperature" not in opened.read()[0]
 
 
-def test_sensors_are_found_in_a_table_that_is_not_sorted(mac, watch):
-    mac.tell(sensors=[("Tg05", "flt ", 42.0), ("TB0p", "flt ", 50.0), ("FNum", "ui8 ", 0)])
-    watch.open()
+def test_sensors_are_found_in_a_table_that_is_not_sorted(watch):
+    watch.open(sensors=[("Tg05", "flt ", 42.0), ("TB0p", "flt ", 50.0), ("FNum", "ui8 ", 0)])
     assert watch.read()[0]["gpu.temperature"] == 42.0
 
 
@@ -148,24 +148,21 @@ def test_a_virtual_machine_has_no_gpu(mac, watch):
     assert mac.leaked == 0
 
 
-def test_only_zeros_give_no_values(mac, watch):
+def test_only_zeros_give_no_values(watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
-    mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
-    watch.open()
+    watch.open(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
     assert watch.read(1.0) == ({}, ["macOS reports only zeros, as in a virtual machine"])
 
 
-def test_without_ioreport_utilization_comes_from_the_registry(mac, watch):
-    mac.tell(energy={}, times=None)
-    watch.open()
+def test_without_ioreport_utilization_comes_from_the_registry(watch):
+    watch.open(energy={}, times=None)
     expected = {"gpu.utilization": 57, "gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}
     assert watch.read() == (expected, [])
     assert str(watch.hardware) == "IOAccelerator, 3 sensors of the SMC"
 
 
 def test_without_the_energy_model_only_the_power_is_absent(mac, watch):
-    mac.tell(energy={"CPU Energy": ("mJ", 5)})
-    watch.open()
+    watch.open(energy={"CPU Energy": ("mJ", 5)})
     mac.energy["GPU Energy"] = "nJ", 0
     found, problems = watch.read(1.0, P2=1.0)
     assert (found["gpu.utilization"], found["gpu.clock.graphics"]) == (100.0, 612.0)
@@ -173,17 +170,15 @@ def test_without_the_energy_model_only_the_power_is_absent(mac, watch):
     assert problems == []
 
 
-def test_without_an_smc_there_is_no_temperature(mac, watch):
-    mac.tell(smc=None)
-    watch.open()
+def test_without_an_smc_there_is_no_temperature(watch):
+    watch.open(smc=None)
     assert watch.read()[0] == {"gpu.memory.used": 27_443_200}
     assert str(watch.hardware) == "IOReport, IOAccelerator"
 
 
 @pytest.mark.parametrize("clocks", [None, "", "00", table((0,)), table((444, 0, 612)), table((612, 444)), table((5,))])
-def test_without_a_table_of_clocks_there_is_no_clock(mac, watch, clocks):
-    mac.tell(clocks=clocks)
-    watch.open()
+def test_without_a_table_of_clocks_there_is_no_clock(watch, clocks):
+    watch.open(clocks=clocks)
     found, _ = watch.read(1.0, P1=0.5)
     assert found["gpu.utilization"] == pytest.approx(50.0)
     assert "gpu.clock.graphics" not in found
@@ -192,16 +187,14 @@ def test_without_a_table_of_clocks_there_is_no_clock(mac, watch, clocks):
 @pytest.mark.parametrize(
     "statistics", [None, {}, "a string", {"Device Utilization %": "57", "In use system memory": "1"}]
 )
-def test_statistics_of_another_shape_are_absent(mac, watch, statistics):
-    mac.tell(statistics=statistics)
-    watch.open()
+def test_statistics_of_another_shape_are_absent(watch, statistics):
+    watch.open(statistics=statistics)
     assert watch.read()[0].keys() == {"gpu.temperature"}
 
 
 @pytest.mark.parametrize("busy", [101, -1])
-def test_an_impossible_share_is_absent(mac, watch, busy):
-    mac.tell(times=None, statistics={"Device Utilization %": busy, "In use system memory": 5})
-    watch.open()
+def test_an_impossible_share_is_absent(watch, busy):
+    watch.open(times=None, statistics={"Device Utilization %": busy, "In use system memory": 5})
     assert "gpu.utilization" not in watch.read()[0]
 
 

@@ -248,11 +248,20 @@ def ras():
         server.close()
 
 
-def collector(port, **more):
-    one = NcclCollector(NcclCollector.Config(port=port, **more))
-    one.open(Given())
-    one.follow([os.getpid()], ())
-    return one
+@pytest.fixture
+def collector():
+    """Make collectors that follow a process; they are closed at the end."""
+    made = []
+
+    def follow(pid=None, **config):
+        made.append(NcclCollector(NcclCollector.Config(**config)))
+        made[-1].open(Given())
+        made[-1].follow([pid or os.getpid()], ())
+        return made[-1]
+
+    yield follow
+    for one in made:
+        one.close()
 
 
 def read(one, until, seconds=20):
@@ -267,25 +276,23 @@ def read(one, until, seconds=20):
 
 
 @pytest.mark.parametrize("version", ["2.26.2", "2.29.7"])
-def test_it_finds_the_service_by_the_sockets_of_the_job_s_processes(ras, version):
+def test_it_finds_the_service_by_the_sockets_of_the_job_s_processes(ras, collector, version):
     server = ras(lambda: render(version, [ranks(16)]), has_json=version in JSON)
-    one = collector(server.port)
+    one = collector(port=server.port)
     values = read(one, lambda facts: facts and facts[0].ranks == 16)
     assert values["job.ranks"] == 16
     assert (values["job.ranks.behind"], values["job.ranks.missing"]) == (0, 0)
     assert ("job.collectives" in values) == (version in JSON), "absent is not zero"
     assert "16 ranks" in one.describe()
-    one.close()
 
 
-def test_text_of_a_version_that_has_json_is_read_too(ras):
+def test_text_of_a_version_that_has_json_is_read_too(ras, collector):
     server = ras(lambda: as_text("2.29.7", [ranks(16)]))
-    one = collector(server.port)
+    one = collector(port=server.port)
     assert read(one, lambda facts: facts and facts[0].ranks)["job.ranks"] == 16
-    one.close()
 
 
-def test_nothing_is_asked_while_an_answer_is_awaited_and_no_reading_waits_for_it(ras):
+def test_nothing_is_asked_while_an_answer_is_awaited_and_no_reading_waits_for_it(ras, collector):
     read_five_times = threading.Event()
 
     def slowly(connection):
@@ -293,18 +300,17 @@ def test_nothing_is_asked_while_an_answer_is_awaited_and_no_reading_waits_for_it
         connection.sendall(render("2.29.7", [ranks(8)]).encode())
 
     server = ras(None, stream=slowly)
-    one = collector(server.port, every=0.0)
+    one = collector(port=server.port, every=0.0)
     for _ in range(5):
         list(one.collect(at=1))
     read_five_times.set()
     read(one, lambda facts: facts and facts[0].ranks == 8)
     assert server.most_open == 1
-    one.close()
 
 
-def test_another_job_at_the_same_address_has_a_new_count(ras):
+def test_another_job_at_the_same_address_has_a_new_count(ras, collector):
     server = ras(lambda: render("2.29.7", [ranks(16)]))
-    one = collector(server.port)
+    one = collector(port=server.port)
     read(one, lambda facts: facts and facts[0].ranks == 16)
     (first,) = one._endpoints.values()
     first.jobs = {1: JOB}  # it was another one's
@@ -312,7 +318,6 @@ def test_another_job_at_the_same_address_has_a_new_count(ras):
     list(one.collect(at=1))
     (second,) = one._endpoints.values()
     assert second is not first
-    one.close()
 
 
 def endless(connection):
@@ -343,20 +348,19 @@ def dripping(connection):
         (lambda connection: connection.sendall(render("2.29.7", [ranks(8)])[:900].encode()), "not whole"),
     ],
 )  # fmt: skip
-def test_a_hostile_service_loses_only_its_own_data(ras, monkeypatch, stream, why):
+def test_a_hostile_service_loses_only_its_own_data(ras, collector, monkeypatch, stream, why):
     monkeypatch.setattr("chipwatch.collectors.nccl.service.TIMEOUT", 5.0 if "MiB" in why else 0.5)
     bad = ras(None, stream=stream)
-    one = collector(bad.port)
+    one = collector(port=bad.port)
     values = read(one, lambda facts: facts and facts[0].problem, seconds=60)
     assert values == {}
     (facts,) = one.facts()
     assert why in facts.problem or (why == "64 MiB" and "no answer in" in facts.problem)
     list(one.collect(at=8))
     assert bad.asked == 1, "it is asked again after a minute"
-    one.close()
 
 
-def test_a_service_in_another_network_namespace_is_not_asked_and_said_so(until):
+def test_a_service_in_another_network_namespace_is_not_asked_and_said_so(collector):
     code = "import socket, time; s = socket.create_server(('127.0.0.1', 28028)); print(1, flush=True); time.sleep(60)"
     child = subprocess.Popen(
         ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up; exec "$0" -c "$1"', sys.executable, code],
@@ -365,19 +369,16 @@ def test_a_service_in_another_network_namespace_is_not_asked_and_said_so(until):
     try:
         if not child.stdout.readline():
             pytest.skip("unshare --net needs root")
-        one = NcclCollector(NcclCollector.Config())
-        one.open(Given())
-        one.follow([child.pid], ())
+        one = collector(child.pid)
         list(one.collect(at=1))
         assert "another network namespace" in one.facts()[0].problem
-        one.close()
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
 
 
-def test_a_port_in_the_job_s_environment_is_used(ras):
+def test_a_port_in_the_job_s_environment_is_used(collector):
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     child = subprocess.Popen(
@@ -386,12 +387,9 @@ def test_a_port_in_the_job_s_environment_is_used(ras):
     )  # fmt: skip
     try:
         child.stdout.readline()
-        one = NcclCollector(NcclCollector.Config())
-        one.open(Given())
-        one.follow([child.pid], ())
+        one = collector(child.pid)
         list(one.collect(at=1))
         assert [*one._endpoints] == [("127.0.0.1", port)]
-        one.close()
     finally:
         child.kill()
         child.wait()
@@ -404,4 +402,3 @@ def test_without_processes_it_asks_nobody():
     one.open(Given())
     assert list(one.collect(at=1)) == []
     assert one.facts() == []
-    one.close()

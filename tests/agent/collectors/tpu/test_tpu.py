@@ -227,6 +227,18 @@ def v6e(host, service):
     collector.close()
 
 
+@pytest.fixture
+def begin(v6e, service):
+    """Start the workload's service with these answers, and open the collector."""
+
+    def begin(answers=None, level=Level.ALL):
+        service.start(answers)
+        v6e.open(Given(level=level))
+        return v6e
+
+    return begin
+
+
 def tick(collector):
     (points, problems), found = reading(collector, AT), {}
     for point in points:
@@ -265,11 +277,10 @@ def expected(values):
 
 
 @pytest.mark.parametrize(("part", "chips"), [(1, [0, 1, 2, 3]), (2, [8, 9, 12, 13])])
-def test_values_of_a_workload_are_read_over_grpc(v6e, service, part, chips):
+def test_values_of_a_workload_are_read_over_grpc(begin, v6e, service, part, chips):
     values = captured(part)
     assert list(values) == chips
-    service.start(answers(values))
-    v6e.open(Given())
+    begin(answers(values))
     assert tick(v6e) == (expected(values), [])
     assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, 4 devices"
 
@@ -292,18 +303,16 @@ def test_a_workload_may_start_and_end(v6e, service):
         assert tick(v6e) == ({}, [])
 
 
-def test_lists_may_be_empty_while_a_workload_starts(v6e, service):
-    service.start(dict.fromkeys((USAGE, TOTAL, DUTY), b""))
-    v6e.open(Given())
+def test_lists_may_be_empty_while_a_workload_starts(begin, v6e):
+    begin(dict.fromkeys((USAGE, TOTAL, DUTY), b""))
     assert tick(v6e) == ({}, [])
 
 
-def test_an_unsupported_metric_does_not_affect_the_others(v6e, service):
+def test_an_unsupported_metric_does_not_affect_the_others(begin, v6e, service):
     values = captured(1)
     service.answers = answers(values)
     del service.answers[TOTAL]
-    service.start()
-    v6e.open(Given())
+    begin()
     found, problems = tick(v6e)
     assert found["0"] == {"tpu.memory.used": values[0][0], "tpu.duty_cycle": 100.0}
     assert problems == [f"{TOTAL}: NOT_FOUND"]
@@ -495,20 +504,17 @@ def collected(collector, at):
     return reading(collector, at)[0]
 
 
-def test_a_malformed_message_does_not_affect_the_others(v6e, service):
-    service.start(answers(captured(1)) | {USAGE: b"\xff\xff"})
-    v6e.open(Given())
+def test_a_malformed_message_does_not_affect_the_others(begin, v6e):
+    begin(answers(captured(1)) | {USAGE: b"\xff\xff"})
     found, problems = tick(v6e)
     assert found["3"] == {"tpu.memory.total": int(31.25 * GIB), "tpu.duty_cycle": 100.0}
     assert problems == [f"{USAGE}: the answer is not a protobuf message"]
 
 
-def test_a_runtime_that_hangs_costs_one_timeout_each_reading(v6e, service, monkeypatch):
+def test_a_runtime_that_hangs_costs_one_timeout_each_reading(begin, v6e, service, monkeypatch):
     monkeypatch.setattr("chipwatch.collectors.tpu.runtime.CALL_TIMEOUT", 0.05)
     freed = threading.Event()
-    service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
-    service.start()
-    v6e.open(Given())
+    begin(answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""})
     try:
         assert tick(v6e) == ({}, [f"{USAGE}: DEADLINE_EXCEEDED"])
         assert len(service.asked) <= 1
@@ -534,11 +540,10 @@ def test_another_service_on_the_port_gives_no_values(v6e, service):
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_no_proxy_is_used(v6e, service, monkeypatch):
+def test_no_proxy_is_used(begin, v6e, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
-    service.start(answers(captured(1)))
-    v6e.open(Given())
+    begin(answers(captured(1)))
     assert len(tick(v6e)[0]) == 4
 
 
@@ -557,14 +562,13 @@ def test_a_chip_with_two_devices_shares_its_duty_cycle(host, service):
     assert problems == []
 
 
-def test_impossible_values_are_absent(v6e, service):
+def test_impossible_values_are_absent(begin, v6e, service):
     service.answers = {
         USAGE: response([(0, 5), (1, float("nan")), (2, -1.0), (3, float("inf"))]),
         TOTAL: response([(0, 4), (1, 0), (2, float("inf")), (3, float("nan"))]),
         DUTY: response([(0, 100.5), (1, float("nan")), (2, -1.0), (3, 0.0)]),
     }
-    service.start()
-    v6e.open(Given())
+    begin()
     assert tick(v6e) == (
         {"0": {"tpu.memory.total": 4, "tpu.memory.used": 5}, "3": {"tpu.duty_cycle": 0.0}},
         [],
