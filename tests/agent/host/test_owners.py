@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -259,27 +258,6 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
             child.wait()
     assert asked.stdout.split() == ["slurm", folder.parents[2].name.removeprefix("job_"), "-", "True"], asked.stderr
     assert (own.kind, own.partition, own.step) == ("slurm", "h100", "0")
-
-
-NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
-
-
-def can_unshare():
-    return shutil.which("unshare") and subprocess.run([*NAMESPACE, "true"], check=False).returncode == 0
-
-
-UNSHARE = pytest.mark.skipif(sys.platform != "linux" or not can_unshare(), reason="needs the right to a PID namespace")
-
-
-@UNSHARE
-def test_in_another_pid_namespace_the_pids_of_drivers_have_no_owner():
-    program = (
-        "import os; from pathlib import Path; from chipwatch.host.owners import Owners\n"
-        "found = Owners(Path('/proc'), Path('/'), Path('/var/log'))\n"
-        "print(os.getpid(), found.of_drivers([1]), bool(found.process(1)), *found.missing)"
-    )
-    asked = subprocess.run([*NAMESPACE, sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert asked.stdout.split() == ["1", "{}", "True", "pids"], asked.stderr
 
 
 @contextmanager

@@ -1,11 +1,5 @@
 """Use of the GPUs by the watched process tree."""
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, Level
@@ -238,28 +232,6 @@ def test_outside_a_container_open_device_files_are_ignored(driver, watch, proces
     driver("h100")
     process(27, files=("/dev/nvidia0",))
     assert shares(watch(Level.BASIC, pid=27)) == {}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_real_process_tree_is_found_by_its_pids(fake, library, tmp_path, until):
-    from tests.agent.collectors.nvidia.conftest import Watch
-
-    from chipwatch.collectors.nvidia import NvidiaCollector
-
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").touch()
-    parent = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
-    try:
-        listing = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-        child = until(lambda: listing.read_text().split())[0]
-        fake.gpus[0]["processes"] = f"{child}:4096,1:77"
-        fake.tell()
-        collector = NvidiaCollector(NvidiaCollector.Config(root=tmp_path, pid=parent.pid))
-        assert shares(Watch(collector, Level.BASIC))[USED] == 4096
-        collector.close()
-    finally:
-        os.killpg(parent.pid, signal.SIGKILL)
-        parent.wait()
 
 
 def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watch):
