@@ -191,31 +191,10 @@ def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_pa
 
 
 def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
-    claim = field(2, "my-claim") + field(4, field(2, "gpu.nvidia.com") + field(3, "node-1") + field(4, "gpu-2"))
-    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
+    serve(claimed("gpu.nvidia.com", "gpu-2"))
     source = Kubelet(tmp_path / "kubelet.sock")
     assert list(source.devices()) == [PodDevice("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
     source.close()
-
-
-@pytest.mark.parametrize(
-    ("driver", "device", "name"),
-    [
-        ("gpu.nvidia.com", "gpu-2", "gpu-2"),
-        ("gpu.nvidia.com", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-19-4"),
-        ("gpu.nvidia.com", "gpu-0-mig-1g10gb-me-20-0", "gpu-0-mig-20-0"),
-        ("gpu.nvidia.com", "gpu-vfio-1", "gpu-vfio-1"),
-        ("gpu.amd.com", "gpu-3-130", "card3"),
-        ("gpu.intel.com", "0000-03-00-0-0x56c0", "0000:03:00.0"),
-        ("gpu.intel.com", "0000-b3-1f-7-0x0bda", "0000:b3:1f.7"),
-        ("gpu.intel.com", "something-else", "something-else"),
-        ("neuron.aws.com", "neuron-device-3", "neuron3"),
-    ],
-)
-def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(serve, driver, device, name, allocations):
-    claim = field(2, "my-claim") + field(4, field(2, driver) + field(3, "node-1") + field(4, device))
-    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
-    assert found(allocations) == [(name, "train")]
 
 
 UID = "a85e5873-fc49-4554-a151-de159f528a04"
@@ -256,6 +235,31 @@ def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(ser
     assert got == [
         ("gpu-1", "team", "train", "a"), ("gpu-1", "team", "train", "b"), ("gpu-1", "kube-system", "monitor-node-7", "a")
     ]  # fmt: skip
+
+
+DYNAMIC = [
+    ("gpu.nvidia.com", "gpu-2", "gpu-2"),
+    ("gpu.nvidia.com", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-19-4"),
+    ("gpu.nvidia.com", "gpu-0-mig-1g10gb-me-20-0", "gpu-0-mig-20-0"),
+    ("gpu.nvidia.com", "gpu-vfio-1", "gpu-vfio-1"),
+    ("gpu.amd.com", "gpu-3-130", "card3"),
+    ("gpu.intel.com", "0000-03-00-0-0x56c0", "0000:03:00.0"),
+    ("gpu.intel.com", "0000-b3-1f-7-0x0bda", "0000:b3:1f.7"),
+    ("gpu.intel.com", "something-else", "something-else"),
+    ("neuron.aws.com", "neuron-device-3", "neuron3"),
+]
+
+
+def claimed(driver: str, device: str) -> bytes:
+    """Encode the pod of a claim with one device."""
+    claim = field(2, "my-claim") + field(4, field(2, driver) + field(3, "node-1") + field(4, device))
+    return field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim)))
+
+
+@pytest.mark.parametrize(("driver", "device", "name"), DYNAMIC)
+def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(serve, allocations, driver, device, name):
+    serve(claimed(driver, device))
+    assert found(allocations) == [(name, "train")]
 
 
 @pytest.mark.parametrize(

@@ -13,32 +13,20 @@ from chipwatch.host import supervised_process as limits
 from chipwatch.host.supervised_process import OneShot, ProgramOutput, QueryFailed
 
 
-class Tool:
-    """A shell script with a log of its starts, run once and again."""
-
-    def __init__(self, folder):
-        self.path, self.log = folder / "tool", folder / "log"
-        self.oneshot = None
-
-    def make(self, body, *, interval=15.0, timeout=10.0):
-        self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
-        self.path.chmod(0o755)
-        self.oneshot = OneShot(interval, timeout)
-        return self.oneshot
-
-    def poll(self, now=0.0, **more):
-        return self.oneshot.poll([self.path, "-x"], now, **more)
-
-    def starts(self):
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-
 @pytest.fixture
-def tool(tmp_path):
-    made = Tool(tmp_path)
-    yield made
-    if made.oneshot:
-        made.oneshot.close()
+def tool(script):
+    """A script that is run once and again."""
+
+    def make(body, *, interval=15.0, timeout=10.0):
+        script.write(body)
+        script.oneshot = OneShot(interval, timeout)
+        return script.oneshot
+
+    script.make, script.oneshot = make, None
+    script.poll = lambda now=0.0, **more: script.oneshot.poll([script.path, "-x"], now, **more)
+    yield script
+    if script.oneshot:
+        script.oneshot.close()
 
 
 def test_the_output_is_complete_and_returned_once(tool, until):

@@ -15,29 +15,19 @@ from chipwatch.host import supervised_process as module
 from chipwatch.host.supervised_process import CHUNK, MAX_LINE, LineSplitter, SupervisedProcess, find_program, quoted
 
 
-class Tool:
-    """A shell script with a log of its starts, as a child."""
-
-    def __init__(self, folder):
-        self.path, self.log = folder / "tool", folder / "log"
-        self.child = None
-
-    def make(self, body, *, timeout=15.0):
-        self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
-        self.path.chmod(0o755)
-        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout)
-        return self.child
-
-    def starts(self):
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-
 @pytest.fixture
-def tool(tmp_path):
-    made = Tool(tmp_path)
-    yield made
-    if made.child:
-        made.child.close()
+def tool(script):
+    """A script as a child, which is ended after the test."""
+
+    def make(body, *, timeout=15.0):
+        script.write(body)
+        script.child = SupervisedProcess([script.path, "-x"], timeout=timeout)
+        return script.child
+
+    script.make, script.child = make, None
+    yield script
+    if script.child:
+        script.child.close()
 
 
 def gather(child, until, number, now=0.0):
