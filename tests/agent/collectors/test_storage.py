@@ -222,13 +222,6 @@ def test_another_mount_of_a_source_starts_its_counts_again(storage, tmp_path):
     assert counted == [(5, 5), (9000, 9000)]
 
 
-@pytest.mark.parametrize("millidegrees", ["4294967295", "18446744073709551615", "0", "-274000"])
-def test_an_impossible_temperature_of_a_drive_is_absent(storage, tmp_path, millidegrees):
-    write(tmp_path / "sys/class/nvme/nvme0/state", "live")
-    write(tmp_path / "sys/class/nvme/nvme0/hwmon1/temp1_input", millidegrees)
-    assert read(storage(ROOT)) == {"disk.read_only /": 0, "disk.nvme.state nvme0": 1}
-
-
 def test_mountstats_that_do_not_return_cost_nfs_only_and_once(tmp_path):
     os.mkfifo(tmp_path / "mountstats")
     mounts(tmp_path, ROOT, NFS)

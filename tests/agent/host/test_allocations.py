@@ -190,13 +190,6 @@ def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_pa
     assert allocations.source == str(folder)
 
 
-def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
-    serve(claimed("gpu.nvidia.com", "gpu-2"))
-    source = Kubelet(tmp_path / "kubelet.sock")
-    assert list(source.devices()) == [PodDevice("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
-    source.close()
-
-
 UID = "a85e5873-fc49-4554-a151-de159f528a04"
 
 

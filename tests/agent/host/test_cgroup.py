@@ -232,16 +232,6 @@ def test_any_text_gives_cpus_within_the_bound(text):
 
 
 @LINUX
-def test_this_process_is_listed_where_it_was_found():
-    for controller, place in find(Path("/proc"), Path("/sys")).places.items():
-        try:
-            listed = (place.chain[0] / "cgroup.procs").read_text().split()
-        except OSError:
-            continue
-        assert str(os.getpid()) in listed, controller
-
-
-@LINUX
 def test_limits_of_this_process_agree_with_the_system_calls():
     cpus, memory = effective(Path("/proc"), find(Path("/proc"), Path("/sys"), os.getpid()), os.getpid())
     assert cpus is not None

@@ -27,10 +27,6 @@ def totals(*readings: dict[str, int]) -> list[float]:
     return found
 
 
-def test_a_sum_that_was_not_read_has_no_start():
-    assert (MemberSum().value, MemberSum().start_time) == (0, None)
-
-
 def test_a_member_that_fell_adds_all_that_it_counted_since():
     assert totals({"a": 100}, {"a": 1375}, {"a": 49}, {"a": 51}, {"a": 0}, {"a": 3}) == [
         0,

@@ -98,13 +98,6 @@ def test_the_file_of_a_dropped_reader_is_closed(tmp_path):
         os.fstat(descriptor)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
-def test_a_kept_file_of_proc_has_the_content_of_a_new_open():
-    for name in ("version", "self/mountinfo", "cpuinfo"):
-        path = Path("/proc") / name
-        assert len(KeptFile(path).read()) == pytest.approx(len(path.read_bytes()), rel=0.1)
-
-
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
 def test_the_boot_time_of_this_machine_is_what_psutil_says():
     assert boot_time(Path("/proc")) == pytest.approx(psutil.boot_time() * 1e9, abs=2e9)

@@ -82,10 +82,6 @@ def test_a_virtual_machine_has_no_value():
         parse(line(zeros))
 
 
-def test_there_is_no_share_of_an_invented_power_limit():
-    assert "gpu.power.utilization" not in {metric.name for metric in AppleCollector.metrics}
-
-
 @pytest.mark.parametrize(
     "bad", [None, "N/A", "9", True, -0.1, float("nan"), float("inf"), 10**400, [], [1, 2], {}, 1.5e9]
 )

@@ -169,15 +169,6 @@ def test_a_card_without_sensors_or_of_another_vendor_is_ignored(machine):
         machine.collector()
 
 
-@pytest.mark.parametrize("content", ["", "N/A", "-1", "1e3", "\ufffd", "9" * 400])
-def test_invalid_content_of_a_file_costs_only_its_own_value(machine, content):
-    machine.xe(3)
-    machine.put("card3/device/hwmon/hwmon1/energy1_input", content)
-    values, _ = read(machine.collector())
-    assert ("gpu.energy", "3") not in values
-    assert values["gpu.temperature", "3"] == 41
-
-
 def test_a_lost_card_that_is_back_and_a_new_card_are_read(machine):
     class Lost:
         path = Path("temp2_input")

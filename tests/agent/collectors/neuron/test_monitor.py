@@ -16,7 +16,6 @@ from chipwatch.collectors.neuron import NeuronCollector, monitor
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.contract.testing import check_collector
 
 FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
 AT = 1_800_000_000_000_000_000
@@ -76,21 +75,6 @@ def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch)
         NeuronCollector(NeuronCollector.Config()).open(Given())
 
 
-def test_the_program_is_found_in_path_first_and_then_where_its_package_installs_it(bench, monkeypatch):
-    bench.script()
-    monkeypatch.setattr(neuron, "INSTALLED", Path("/bin/true"))
-    monkeypatch.setenv("PATH", str(bench.folder))
-    assert neuron._find(None) == bench.path
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert neuron._find(None) == Path("/bin/true")
-    assert neuron._find(bench.path) == bench.path
-
-
-def test_a_configured_program_that_is_absent_is_named_in_the_message(tmp_path):
-    with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent; correct collectors.neuron.path"):
-        NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open(Given())
-
-
 def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_no_file(bench, monkeypatch):
     monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
     bench.path.write_text("no program")
@@ -131,25 +115,6 @@ def test_gomemlimit_of_the_environment_wins(bench, until, monkeypatch):
     assert until(bench.starts)[0]["memory"] == "1GiB"
 
 
-def test_the_collector_keeps_the_contract(bench, until):
-    bench.open()
-    collector = bench.collector
-
-    class Waiting(NeuronCollector):
-        """Collects once there is something to read."""
-
-        def collect(self, at):
-            until(self._source._process.stdout.is_readable)
-            yield from super().collect(at)
-
-    collector.close()
-    waiting = Waiting(collector._config)
-    points = check_collector(waiting, ticks=4)
-    assert {"neuron.core.utilization", "neuron.execution.outcomes", "neuron.ecc.events"} <= {
-        p.metric.name for p in points
-    }
-
-
 def test_records_become_datapoints_tick_after_tick(bench, until):
     bench.open()
     assert until(lambda: "neuron.core.utilization" in bench.names())
@@ -165,29 +130,6 @@ def test_records_become_datapoints_tick_after_tick(bench, until):
 def test_level_basic_does_not_read_sysfs(bench):
     bench.open(level=Level.BASIC)
     assert bench.collector._devices is None
-
-
-@pytest.mark.parametrize(
-    ("step", "problem"),
-    [
-        ("cut", None),  # what comes next stands on the same line
-        ("text", "neuron-monitor printed: Usage of neuron-monitor:"),
-        ("json", "a line is JSON, but not a record"),
-        ("huge", "neuron-monitor: a record above 16 MiB was skipped"),
-    ],
-)
-def test_an_invalid_line_is_reported_and_the_next_record_counts(bench, until, step, problem):
-    bench.open(step, "record", "record")
-    problems = set()
-
-    def heard():
-        points, found = bench.tick()
-        problems.update(found)
-        return "neuron.core.utilization" in {p.metric.name for p in points}
-
-    assert until(heard)
-    assert (problem or "a record was cut, or is not JSON") in problems
-    assert len(bench.starts()) == 1
 
 
 def test_counters_continue_over_restarts(bench, until):

@@ -141,13 +141,3 @@ def test_the_pipe_stays_blocking_since_other_processes_share_it(pipe):
     os.write(writing, b"x")
     list(reader.read(0.0))
     assert os.get_blocking(ends[0])
-
-
-def test_a_regular_file_is_read_to_its_end(tmp_path):
-    path = tmp_path / "records"
-    path.write_bytes(b'{"a":1}\n' * 3)
-    fd = os.open(path, os.O_RDONLY)
-    reader = Input(fd, [].append)
-    assert [*reader.read(0.0)] == [b'{"a":1}'] * 3
-    assert reader._pipe.ended == host.CLOSED
-    os.close(fd)

@@ -278,12 +278,6 @@ def test_a_healthy_gpu_gives_no_reason(judge, answers, change):
     assert "8 GPUs" in verdict.fine
 
 
-def test_an_idle_gb300_without_an_imex_daemon_is_fit(judge):
-    well = judge({}, "gb300", 4)
-    verdict = well.read(3)
-    assert (verdict.word, verdict.reasons, well.problems) == (FIT, [], [])
-
-
 def test_what_a_driver_does_not_tell_is_reported_as_unknown_and_never_fine(judge):
     old = judge({}, "t4", 2)
     old.fake.gpus[0]["field"] = old.fake.gpus[1]["field"] = None

@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.told import devices, processes, reading
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
-from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
+from chipwatch.collectors.tpu.message import decode, distributions, queued, totals
 from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED
 from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
 from chipwatch.collectors.tpu.sdk import LIMIT
@@ -61,10 +61,6 @@ def measured(index, value):
 def response(values, name="tpu.x"):
     metrics = b"".join(field(3, measured(index, value)) for index, value in values)
     return field(1, field(1, name.encode()) + field(2, b"what it is") + metrics)
-
-
-def test_a_request_names_the_metric():
-    assert encode(USAGE) == field(1, USAGE.encode())
 
 
 def test_a_response_has_a_value_for_each_device():
