@@ -81,11 +81,6 @@ def test_shares_are_computed_from_the_ticks_since_the_last_reading(host, opened)
     ]
 
 
-def test_the_first_reading_right_after_opening_gives_no_share(opened):
-    collector = opened((PROC / "stat").read_text())
-    assert without_load(collector.collect(at=7)) == []
-
-
 def test_a_captured_file_gives_the_shares_since_boot(host, opened):
     collector = opened(stat("cpu  0 0 0 0 0 0 0 0 0 0", *(f"cpu{i} 0 0 0 0 0 0 0 0 0 0" for i in range(8))))
     shutil.copyfile(PROC / "stat", host / "stat")
@@ -195,14 +190,6 @@ def test_without_a_source_the_message_says_where_it_looked(host, content):
     with pytest.raises(Unavailable, match=str(host / "stat")):
         collector.open(Given())
     collector.close()
-
-
-def test_describe_returns_what_was_found(opened):
-    collector = opened((PROC / "stat").read_text(), Level.BASIC)
-    assert collector.describe() == f"8 CPUs, {collector._config.proc}/stat"
-    collector.close()
-    collector.close()
-    assert collector.describe() == ""
 
 
 ticks = st.lists(st.integers(0, 2**40), min_size=8, max_size=8)

@@ -179,13 +179,6 @@ def test_the_last_message_of_a_kind_is_evidence_with_its_time(pipe, proc):
     assert abs(at - (now - 200 * 10**9)) < 60 * 10**9
 
 
-def test_numbers_that_are_missing_are_counted_as_lost(pipe, proc):
-    pipe.write(record(5, OOM), record(6, OOM), record(10, OOM))
-    collector = opened(pipe.path, proc, level=Level.DETAILED)
-    lost = [p.value for p in collector.collect(AT) if p.metric.name == "kernel.log.lost"]
-    assert lost == [3]
-
-
 def test_something_else_at_that_path_is_named(tmp_path):
     (tmp_path / "kmsg").write_text("hello")
     with pytest.raises(OSError, match="is not a log of the kernel"):

@@ -106,14 +106,6 @@ def test_without_a_source_the_message_says_where_it_looked(tmp_path, content):
     collector.close()
 
 
-def test_describe_returns_what_was_found(opened):
-    collector = opened(HOST / "vm/proc")
-    assert collector.describe() == f"23.5 GiB, {HOST}/vm/proc/meminfo"
-    collector.close()
-    collector.close()
-    assert collector.describe() == ""
-
-
 @LINUX
 def test_the_memory_of_this_machine_agrees_with_psutil(opened):
     found = {p.metric: p.value for p in opened(Path("/proc")).collect(at=7)}

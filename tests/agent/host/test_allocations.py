@@ -140,7 +140,7 @@ class Server:
 
 @pytest.fixture
 def allocations(tmp_path):
-    """What the mapping folder and the kubelet tell."""
+    """The mapping folder and the kubelet, asked for the devices of each job."""
     made = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
     yield made
     made.close()

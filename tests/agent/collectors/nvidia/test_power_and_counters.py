@@ -115,16 +115,6 @@ def test_a_counter_that_the_driver_does_not_have_is_absent(gpu):
     assert "gpu.pcie.sent{gpu=0}" not in gpu().after(f197=2**64 - 4096)
 
 
-def test_counters_start_at_their_first_reading(gpu):
-    watched = gpu()
-    watched.after(f4=7)
-    first = watched.at
-    for name in (ENERGY, ECC, "gpu.pcie.sent{gpu=0}", "gpu.throttled{gpu=0,reason=power}"):
-        assert start_time(watched, name) == first
-    watched.after(f4=9)
-    assert start_time(watched, ECC) == first
-
-
 def test_a_single_zero_is_ignored_and_causes_no_jump(gpu):
     watched = gpu()
     watched.after(10, f83=5_000_000, f4=3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader, ScrapeFilter
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.contract.datapoint import Kind
 from chipwatch.host.exposition import ScrapeResponse
 
@@ -188,13 +188,6 @@ def test_a_series_is_yielded_only_while_the_page_has_it():
     assert [len(one.read(answer(text), NOW)[0]) for text in ("a 1\nb 1\n", "b 1\n", "a 1\nb 1\n")] == [2, 1, 2]
 
 
-def test_a_metric_and_its_dimensions_are_created_once():
-    one = reader()
-    first, second = (one.read(answer(f'a{{b="c"}} {n}\n'), NOW)[0][0] for n in (1, 2))
-    assert first.metric is second.metric
-    assert first.dims is second.dims
-
-
 def test_of_a_repeated_series_the_first_counts():
     points, problems = reader().read(answer('a{b="1",c="2"} 1\na{c="2",b="1"} 2\n'), NOW)
     assert [p.value for p in points] == [1]
@@ -311,11 +304,6 @@ def test_filters_have_two_forms_and_are_searched(filters, taken):
     text = 'dcgm_temp{gpu="0"} 1\ndcgm_temp{gpu="1"} 1\ndcgm_power{gpu="0"} 1\ngo 1\n'
     points, _ = reader(filters=filters).read(answer(text), NOW)
     assert {f"{p.metric.name} {p.dims.get('gpu', '')}".strip() for p in points} == taken
-
-
-def test_an_invalid_regex_is_refused():
-    with pytest.raises(ValueError, match="not a regular expression"):
-        ScrapeFilter(("(",))
 
 
 @given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
