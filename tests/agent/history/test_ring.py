@@ -188,9 +188,10 @@ def test_an_incident_of_series_that_do_not_change_can_be_loaded(tmp_path, monkey
     ring = Ring(tmp_path, 900.0, header)
     for n in range(200):
         ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(20)], AT + n * S)
-    first, last = seconds(ring.seal(Event(AT, "xid"), AT))
-    assert last == 199
-    assert (last - first) * 20 < 3000
+        if n % 20 == 19:
+            first, last = seconds(ring.seal(Event(AT, "xid"), AT))
+            assert last == n
+            assert (last - first) * 20 < 3000
     ring.close()
 
 

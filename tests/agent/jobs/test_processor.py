@@ -462,7 +462,8 @@ def test_the_states_of_devices_add_up_to_the_devices():
     machine = Machine()
     activity = {0: BUSY, 1: {"active": 0.2}, 2: IDLE, 3: {"lost": True}, 4: KERNELS}
     activity |= {"5.0": {**IDLE, "slices": 0.5}, "5.1": {**BUSY, "slices": 0.25}}
+    fallen = [(number, "gpu.state", 0) for number in (0, 6)]  # of 0 there are readings, which its job is charged by
     for _ in range(3):
-        machine.tick([(0, 10), (1, 10), ("5.1", 10)], activity, owners={10: ADA})
+        machine.tick([(0, 10), (1, 10), ("5.1", 10)], activity | {6: IDLE}, owners={10: ADA}, points=fallen)
     counts = {key[-1]: value for key, value in machine.values("gpu.count").items() if value}
-    assert counts == pytest.approx({"busy": 1 + 1 / 3, "stalled": 1, "free": 1 + 2 / 3, "lost": 1, "unknown": 1})
+    assert counts == pytest.approx({"busy": 1 + 1 / 3, "stalled": 1, "free": 1 + 2 / 3, "lost": 2, "unknown": 1})

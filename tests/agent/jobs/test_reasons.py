@@ -96,6 +96,8 @@ def test_a_recorded_situation_has_its_causes(told):
         assert why["sentence"].startswith(told["answer"])
     for cause in why["causes"]:
         assert cause["evidence"]
+        shares = re.findall(r"([\d.]+) %", " ".join(cause["evidence"]))
+        assert all(0 < float(share) <= 100 for share in shares), cause
         assert "{" not in cause["says"]
 
 
