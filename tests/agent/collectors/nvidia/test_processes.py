@@ -65,8 +65,8 @@ def test_utilization_of_the_tree_covers_the_time_since_the_last_reading(driver, 
     watched = watch(Level.BASIC, pid=11345)
     assert BUSY not in shares(watched)  # of the whole time that the driver remembers
     assert shares(watched)[BUSY] == 0  # nothing ran since
-    fake.gpus[0]["samples"] = "11345:1800000000000200:42"
-    assert shares(watched)[BUSY] == 42
+    fake.gpus[0]["samples"] = "11345:1800000000000200:100"
+    assert shares(watched)[BUSY] == 100
     assert shares(watched)[BUSY] == 0
     assert watched.problems == []
 
