@@ -14,7 +14,7 @@ from tests.agent.jobs.machine import SECOND, START, Machine, dims_of, job
 
 from chipwatch.contract.owner import Allocation, JobCollectives, Rank
 from chipwatch.jobs.reasons import TABLE, Figures, reasons
-from chipwatch.jobs.recent import lowest
+from chipwatch.jobs.recent import lowest, of_ranks
 
 SITUATIONS = tomllib.loads((Path(__file__).parent / "reasons.toml").read_text())["situation"]
 GPUS, TICK, MINUTES = 8, 5.0, 5
@@ -60,6 +60,7 @@ def play(told, minutes=MINUTES):
                 for name, total in totals.items() if isinstance(name, str) and "." in name]  # fmt: skip
         host += [(name, {"gpu": gpu}, rate * (machine.at - START) / SECOND)
                  for name, rates in told.get("by_gpu", {}).items() for gpu, rate in rates.items()]  # fmt: skip
+        host.append(("job.collectives", {"job": "41338"}, (machine.at - START) / SECOND))
         host += [(name, {"source": "10.0.0.9:/data"}, value) for name, value in told.get("gauges", {}).items()]
         activity = {
             str(n): {"active": share, "throttled": throttled, "lost": told.get("lost") == n}
@@ -178,6 +179,13 @@ def test_a_stopped_process_stays_named_while_the_list_of_processes_is_late_for_a
     assert causes() == said
     tick(stopped=())
     assert causes() == []
+
+
+@pytest.mark.parametrize(("ranks", "rest"), [(3, ""), (5, " and 2 more")])
+def test_ranks_beyond_three_are_a_number(ranks, rest):
+    report = JobCollectives(JOB, 64, 100.0, ranks_of(range(ranks)), ranks)
+    words = {figure.name: figure.word for figure in of_ranks([report])}
+    assert words["ranks.behind"].endswith(f", rank 2 (172.16.64.2 gpu 2, process 400002){rest}")
 
 
 def test_what_a_cause_costs_counts_all_ranks_only_where_all_wait():
