@@ -329,7 +329,7 @@ def test_owners_that_stay_unknown_are_awaited_for_a_minute():
     restart(machine)
     for _ in range(14):
         machine.tick(None, {0: IDLE})
-    assert spent(machine, ADA) == {}
+        assert spent(machine, ADA) == {}
     (device,) = machine.processor.answer()["devices"]
     assert (device["state"], device["jobs"]) == ("unknown", [])
     assert sums_agree(machine)

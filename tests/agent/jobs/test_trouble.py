@@ -167,6 +167,9 @@ def test_a_job_that_slurm_left_in_the_mapping_does_not_win_over_the_one_that_run
     for _ in range(3):
         machine.tick([(0, 12)], {0: BUSY}, owners={12: Owner("user", "eve")}, allocations=left)
     assert machine.values("job.gpus") == {("41000", "mapping"): 1.0}, "without cgroups of Slurm its word counts"
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=[Allocation("0", BOB, "mapping")])
+    assert machine.values("job.gpus") == {("41340", "mapping"): 1.0}, "it has a cgroup"
 
 
 def test_two_jobs_of_one_name_have_separate_rows():
