@@ -310,13 +310,15 @@ def test_a_ring_that_is_damaged_is_sealed_as_far_as_it_is_sound(tmp_path):
         following.left.unlink()
 
 
-def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):
+def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path, monkeypatch):
     ring.add(*tick(0))
     for n in range(MOST_INCIDENTS + 3):
         ring.seal(Event(AT + n * S, "oom"), AT)
     names = [path.name for path in incidents(tmp_path / "incidents")]
     assert len(names) == MOST_INCIDENTS
     assert names[-1] == "20261120T100008Z-oom.chipwatch"
+    monkeypatch.setattr("chipwatch.history.ring.MOST_INCIDENT_BYTES", 1)
+    assert [ring.seal(Event(AT + 99 * S, "xid"), AT)] == incidents(tmp_path / "incidents"), "the newest stays in any case"
 
 
 KILLED = """

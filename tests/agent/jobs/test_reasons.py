@@ -233,6 +233,11 @@ def test_what_has_ended_is_not_named_any_more(phase):
     assert "it was read for" in said[6]
 
 
+@pytest.mark.parametrize(("gpus", "rest"), [(3, ""), (4, "; clocks are not compared: --level detailed")])
+def test_clocks_are_asked_for_where_there_are_peers(gpus, rest):
+    assert reasons(Figures({"share.waiting": 0.0}, {}, 300, gpus)).sentence == f"nothing slows it{rest}"
+
+
 def test_after_a_pause_of_the_machine_figures_are_of_the_last_minutes():
     machine, why = play({"active": 0.3, "cpu": 3.0, "cores": 96, "io": 0.6, "ranks": 8})
     assert why["causes"]
