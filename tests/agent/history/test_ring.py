@@ -318,7 +318,7 @@ def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path, mon
     assert len(names) == MOST_INCIDENTS
     assert names[-1] == "20261120T100008Z-oom.chipwatch"
     monkeypatch.setattr("chipwatch.history.ring.MOST_INCIDENT_BYTES", 1)
-    assert [ring.seal(Event(AT + 99 * S, "xid"), AT)] == incidents(tmp_path / "incidents"), "the newest stays in any case"
+    assert [ring.seal(Event(AT + 99 * S, "xid"), AT)] == incidents(tmp_path / "incidents"), "the newest stays"
 
 
 KILLED = """
