@@ -141,7 +141,7 @@ def test_the_sluid_of_a_job_has_a_file_with_its_number_until_the_epilog(folder):
     run("prolog", folder, "41337", "0", SLURM_JOB_SLUID=SLUID)
     run("prolog", folder, "41340", None, SLURM_JOB_SLUID=SLUID.replace("8", "9"))
     numbers = JobNumbers(folder, folder, [str(folder)])
-    assert [numbers.find(name, "/", {}) for name in (SLUID, SLUID.replace("8", "9"))] == ["41337", "41340"]
+    assert [numbers.number_of(name, "/", {}) for name in (SLUID, SLUID.replace("8", "9"))] == ["41337", "41340"]
     assert mapped(folder) == {"0": ["41337"]}
     run("epilog", folder, "41337", "0", SLURM_JOB_SLUID=SLUID)
     assert {path.name for path in folder.iterdir()} == {".lock", SLUID.replace("8", "9")}

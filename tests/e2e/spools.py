@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.engine.spool.sqlite import decode
+from chipwatch.engine.spool.sqlite import decode_points
 
 LONG = 60.0
 
@@ -28,5 +28,5 @@ def owed(path: Path) -> Iterator[tuple[Datapoint, Dimensions | None]]:
     with closing(sqlite3.connect(path, timeout=LONG)) as db:
         rows = db.execute("SELECT body, points, done FROM chunk ORDER BY key").fetchall()
     for body, count, done in rows:
-        points, common = decode(body, count)
+        points, common = decode_points(body, count)
         yield from ((point, common) for point in points[done:])

@@ -29,7 +29,7 @@ from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.identity.local import Kubernetes
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.engine.spool.sqlite import decode, encode
+from chipwatch.engine.spool.sqlite import decode_points, encode_points
 from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.gpu_metrics import GpuPoints, plausible
@@ -74,7 +74,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "ipu gcipuinfo", seeds("ipu/*.json"), gcipuinfo, (ValueError, RecursionError)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
-    yield "kubelet answer", [kubelet_answer()], lambda data: [*kubelet.decode(data)], (ValueError,)
+    yield "kubelet answer", [kubelet_answer()], lambda data: [*kubelet.pod_devices(data)], (ValueError,)
     paths = [case["cgroup"].encode() for case in json.loads((FIXTURES / "owners.json").read_text())]
     yield "cgroup path", paths, lambda data: parse_path(os.fsdecode(data))
     pages = [page[:4000] for page in seeds("openmetrics/*")]
@@ -82,8 +82,8 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "proc mountinfo", seeds("**/*mountinfo", 4000), lambda data: [mount_of("/var/lib", mounts(data))]
     yield "proc stat", seeds("process/*.stat"), lambda data: [parse_stat(data)], (ValueError,)
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
-    body = encode(window(0), COMMON)
-    yield "chunk decode", [body, encode(window(50), None)], chunk_of, (LookupError,)
+    body = encode_points(window(0), COMMON)
+    yield "chunk decode", [body, encode_points(window(50), None)], chunk_of, (LookupError,)
     yield "memo google", [_history()], lambda data: SentHistory().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]
@@ -186,7 +186,7 @@ def _history() -> bytes:
 
 
 def chunk_of(data: bytes) -> None:
-    decode(data, 2 * POINTS)
+    decode_points(data, 2 * POINTS)
 
 
 def heart(folder: Path):

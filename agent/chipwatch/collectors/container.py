@@ -87,13 +87,13 @@ class ContainerCollector(Collector):
         self._level = given.level
         if self._config.when == "never":
             raise Unavailable('collectors.container.when = "never"')
-        around = cgroup.find(self._config.proc, self._config.sys)
-        if not around.places:
+        around = cgroup.of_process(self._config.proc, self._config.sys)
+        if not around.folders:
             raise Unavailable(
                 f"no cgroup is mounted: see {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo"
             )
         if self._container(around) is None:
-            paths = ", ".join(sorted({place.path for place in around.places.values()}))
+            paths = ", ".join(sorted({folder.path for folder in around.folders.values()}))
             marks = " nor ".join(map(str, self._marks))
             raise Unavailable(
                 f"not in a container: the cgroup is {paths}, and neither {marks} exists;"
@@ -122,16 +122,16 @@ class ContainerCollector(Collector):
         if self._config.when == "always":
             return around
         named = {
-            controller: place.up(place.path.count("/", match.end()))
-            for controller, place in around.places.items()
-            if (match := CONTAINER.match(place.path))
+            controller: folder.up(folder.path.count("/", match.end()))
+            for controller, folder in around.folders.items()
+            if (match := CONTAINER.match(folder.path))
         }
         if named:
             return Cgroup(named)
-        unified = around.places.get("")
+        unified = around.folders.get("")
         # The machine's root cgroup has neither file. If one exists, this root belongs to a container's namespace.
         if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
-            return Cgroup({**around.places, "": unified.up(len(unified.chain))})
+            return Cgroup({**around.folders, "": unified.up(len(unified.chain))})
         return around if self._environ.get("container") or any(mark.exists() for mark in self._marks) else None
 
     def _refresh(self) -> None:
@@ -139,15 +139,15 @@ class ContainerCollector(Collector):
         now = self._clock()
         if now < self._due:
             return
-        container = self._container(cgroup.find(self._config.proc, self._config.sys))
+        container = self._container(cgroup.of_process(self._config.proc, self._config.sys))
         if container:
-            identity = {name: place.chain[0].stat().st_ino for name, place in container.places.items()}
+            identity = {name: folder.chain[0].stat().st_ino for name, folder in container.folders.items()}
             if identity != self._identity:
                 start_time = None if self._identity else self._started(container)
                 self.close()
                 self._usage, self._identity, self._last = Usage(container), identity, None
                 self._counters = Counters(start_time)
-                self._where = str(next(iter(container.places.values())).chain[0])
+                self._where = str(next(iter(container.folders.values())).chain[0])
             # The agent may be pinned to fewer CPUs than the container, so its affinity counts only without a CPU set.
             pinned = container.cpuset() is None
             self._limits = cgroup.effective(self._config.proc, container, pinned=pinned)
@@ -184,8 +184,8 @@ class ContainerCollector(Collector):
         the container; it is not if the container shares the machine's PIDs.
         """
         proc, sys = self._config.proc, self._config.sys
-        first = cgroup.find(proc, sys, 1).places
-        if not all(name in first and place.chain[0] in first[name].chain for name, place in container.places.items()):
+        first = cgroup.of_process(proc, sys, 1).folders
+        if not all(name in first and own.chain[0] in first[name].chain for name, own in container.folders.items()):
             return None
         try:
             return epoch(proc, parse_stat((proc / "1/stat").read_bytes()).began)

@@ -201,7 +201,7 @@ class DiskCollector(Collector):
     def waits(self) -> bool:
         """Return True if a path is on a file system that may hang."""
         return not at_once(
-            lambda: not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths), "mounts"
+            lambda: not any(may_hang(path.target, self._mounts.mount_of(path.target)) for path in self._paths), "mounts"
         )
 
     def open(self, given: Given) -> None:
@@ -261,7 +261,7 @@ class DiskCollector(Collector):
 
     def _space_of(self, path: _Path) -> _Space | str:
         """Return the space at `path`, or a sentence on why it is unknown."""
-        mount = self._mounts.find(path.target)
+        mount = self._mounts.mount_of(path.target)
         try:
             if not may_hang(path.target, mount):
                 return path.call()

@@ -31,12 +31,14 @@ class Derivation(PluginRunner):
         """Keep derived points of at most `level`."""
         super().__init__(processor, "processor", name, level)
         self.processor = processor
-        self._given: Given | None = self.needs.of(Given(level=level, append=self._append, note=self._note))
+        # Lambdas, since both are set later.
+        given = Given(level=level, append=lambda rows: self.append(rows), note=lambda *words: self.note(*words))  # noqa: PLW0108
+        self._given: Given | None = self.needs.of(given)
         self.keep: Callable[[bytes], None] | None = None
         """Function that writes the processor's state to disk. This and the next two are called on its thread."""
-        self.append: Callable[[Sequence[Record]], None] | None = None
-        """Function that adds the processor's records to the state folder; it may raise OSError."""
-        self.note: Callable[[str, str, bool], None] | None = None
+        self.append: Callable[[Sequence[Record]], bool] = Given().append
+        """Function that adds the processor's records to the state folder; see `Given.append`."""
+        self.note: Callable[[str, str, bool], None] = Given().note
         """Function that writes a sentence about a job into recordings; see `Given.note`."""
         self._thread: BlockingCall[object] = BlockingCall(lambda call: call(), f"derive-{name}")
 
@@ -94,12 +96,3 @@ class Derivation(PluginRunner):
         """Keep the state before the points are sent, so that after a kill no counter is below a value that was sent."""
         if (saved := state_of(self.processor)) is not None:
             keep(saved)
-
-    def _append(self, records: Sequence[Record]) -> bool:
-        if self.append:
-            self.append(records)
-        return self.append is not None
-
-    def _note(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
-        if self.note:
-            self.note(job, sentence, is_slow)

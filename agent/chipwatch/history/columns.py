@@ -333,7 +333,7 @@ def unzipped(file: BufferedReader) -> BufferedIOBase:
     return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
 
 
-def checked(line: bytes) -> bytes:
+def checksummed(line: bytes) -> bytes:
     """Return a JSON object as a line that ends with its checksum."""
     return b"%b%b%d}\n" % (line[:-1], CHECKSUM, zlib.crc32(line))
 

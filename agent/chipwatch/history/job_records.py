@@ -44,21 +44,21 @@ class JobRecord(msgspec.Struct):
     host_memory_max: float | None = None
 
 
-def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> bool:
     """
-    Append records; raise OSError.
+    Append records and return True; raise OSError.
 
     A line that a full disk or a power cut left incomplete is ended first, so that it spoils no other line.
     """
     data = b"".join(msgspec.json.encode(_short(row)) + b"\n" for row in rows)
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE
-    with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE, 0o600), "r+b", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
             data = b"\n" + data
         if (file.write(data) or 0) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if size + len(data) >= MOST_BYTES:
         path.replace(earlier(path))
+    return True
 
 
 def records_of(folder: Path, name: str = "jobs") -> Path:

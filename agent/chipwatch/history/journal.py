@@ -15,7 +15,7 @@ import msgspec
 
 from chipwatch.base.system import SAFE
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.history.columns import LONGEST, SLOT, checked
+from chipwatch.history.columns import LONGEST, SLOT, checksummed
 
 MOST_SERIES: Final = 20_000
 MOST_TABLE: Final = 4 << 20
@@ -31,7 +31,7 @@ STEP: Final = 10 * 10**9
 """Nanoseconds by which the clock may be set back without a new file; readers skip ticks of times that they have."""
 MOST_ORDERS: Final = 8
 Order = tuple[tuple[Metric, ...], tuple[Dimensions, ...], tuple[int | None, ...]]
-encode: Final = msgspec.json.Encoder().encode
+encode_json: Final = msgspec.json.Encoder().encode
 Header = Callable[[], Mapping[str, Any]]
 """Function that returns the first line of a recording, as values of JSON."""
 
@@ -61,7 +61,7 @@ class Journal:
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
         """The last orders in which points came, with the place of each point, so that most ticks look up no series."""
         self._synced = 0.0
-        self.write(encode(header()))
+        self.write(encode_json(header()))
 
     @property
     def is_full(self) -> bool:
@@ -81,17 +81,18 @@ class Journal:
         lines = list[bytes]()
         metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True) if points else ((),) * 5
         order = metrics, all_dims, starts
-        if (places := next((places for known, places in self._orders if known == order), None)) is None:
+        places = next((places for known, places in self._orders if known == order), None)
+        if places is None:
             lines += self._learn(*order)
             places = [self._places.get((metric.name, dims), -1) for metric, dims in zip(metrics, all_dims, strict=True)]
             self._orders.appendleft((order, places))
             self._present = len({*places} - {-1})
-        for moment in {at} if moments.count(at) == len(points) else sorted({*moments}):
+        for moment in sorted({*moments}) or [at]:
             row: list[float | None] = [None] * (len(self._starts) + 1)  # the last value is for points without a place
             for place, value, own in zip(places, values, moments, strict=True):
                 if own == moment:
                     row[place] = +value  # a bool becomes a number
-            lines.append(b'{"at":%d,"row":%b}' % (moment, encode(row[:-1])))
+            lines.append(b'{"at":%d,"row":%b}' % (moment, encode_json(row[:-1])))
             self.points += len(row)
         self.first, self.last = self.first or at, at
         self.rows += 1
@@ -108,10 +109,10 @@ class Journal:
             if place is not None and self._starts[place] == start:
                 continue
             self._places.pop(key, None)
-            text, more = b"", {} if start is None else {"start": start}
+            text = b""
             if len(self._starts) < MOST_SERIES:
-                pairs = dict(dims.items_sorted)
-                text = encode({"name": metric.name, "kind": metric.kind, "unit": metric.unit, "dims": pairs, **more})
+                line = {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "dims": dict(dims.items_sorted)}
+                text = encode_json(line if start is None else {**line, "start": start})
             if not text or self.table + len(text) > MOST_TABLE or len(text) > LONGEST // (TOGETHER + 1):
                 self.is_short = True
                 continue
@@ -127,7 +128,7 @@ class Journal:
 
     def write(self, *lines: bytes) -> None:
         """Write JSON objects as lines with checksums, and sync the file to the disk when it is time; raise OSError."""
-        data = b"".join(map(checked, lines))
+        data = b"".join(map(checksummed, lines))
         write_whole(self._file, data)
         self.size += len(data)
         if (now := time.monotonic()) - self._synced >= self._sync:

@@ -11,9 +11,9 @@ from typing import Final
 from chipwatch.base.system import SAFE
 from chipwatch.contract.datapoint import Datapoint, Kind
 from chipwatch.contract.errors import os_text
-from chipwatch.history.columns import MOST_SERIES, NotARecording, checked, header_of, tail_of
+from chipwatch.history.columns import MOST_SERIES, NotARecording, checksummed, header_of, tail_of
 from chipwatch.history.event import Event
-from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode, write_whole
+from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode_json, write_whole
 
 MOST_VALUES: Final = 500_000
 """Most points of a journal, since it is in memory while it is compressed."""
@@ -59,11 +59,11 @@ class RecordFile:
 
     def note(self, event: Event) -> None:
         """Write an event; raise OSError."""
-        line = encode({"event": event})
+        line = encode_json({"event": event})
         if self._journal:
             self._journal.write(line)
         else:
-            self._append(checked(line))
+            self._append(checksummed(line))
 
     def close(self) -> None:
         """Move the journal into the file; raise OSError or NotARecording. Safe to call twice."""
@@ -109,7 +109,7 @@ class RecordFile:
             self.path.rename(other)
         self._series.clear()
         self._points = 0
-        self._append(checked(encode(self._header())))
+        self._append(checksummed(encode_json(self._header())))
 
 
 def _rounded(gauge: Datapoint) -> Datapoint:

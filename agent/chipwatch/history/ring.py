@@ -19,9 +19,9 @@ import msgspec
 
 from chipwatch.base.system import open_locked
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.history.columns import ERRORS, LONGEST, MOST_SERIES, checked, is_whole, unzipped
+from chipwatch.history.columns import ERRORS, LONGEST, MOST_SERIES, checksummed, is_whole, unzipped
 from chipwatch.history.event import WHY, Event, Moment
-from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode, open_private
+from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode_json, open_private
 
 SYNC: Final = 10.0
 """Seconds between two syncs to the disk: a power cut costs that time, a kill nothing."""
@@ -112,14 +112,13 @@ class Ring:
     def note(self, event: Event) -> None:
         """Write an event; raise OSError."""
         if self._journal:
-            self._journal.write(encode({"event": event}))
+            self._journal.write(encode_json({"event": event}))
 
     def seal(self, event: Event, at: int) -> Path:
         """Write all ticks of the ring to the file of the incident `event`, and return it; raise OSError."""
-        newest = [self._journal.path] if self._journal else []
-        path = self._seal(event, [*(full.path for full in self._full), *newest])
+        path = self._seal(event, _journals(self._folder))
         if self._journal:
-            self._journal.write(encode({"sealed": at}))
+            self._journal.write(encode_json({"sealed": at}))
         return path
 
     def close(self) -> None:
@@ -139,13 +138,13 @@ class Ring:
         ago.
         """
         left, lines = _journals(folder), list[_Known]()
-        for line in (line for path in left for line in lines_of(path)):
-            with contextlib.suppress(ValueError, RecursionError):
-                lines.append(_DECODER.decode(line if is_whole(line) else b""))
+        for path in left:
+            for line in filter(is_whole, lines_of(path)):
+                with contextlib.suppress(ValueError, RecursionError):
+                    lines.append(_DECODER.decode(line))
         last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
-        event = next(
-            (line.event for line in lines if line.event and line.event.at > sealed and line.event.cause != WHY), None
-        )
+        events = (line.event for line in lines if line.event)
+        event = next((event for event in events if event.at > sealed and event.cause != WHY), None)
         if last and (event or not self.has(KILLED, last)):
             self.left = self._seal(event or Event(last, KILLED, "the agent was killed, or the machine went down"), left)
         for path in left:
@@ -162,7 +161,7 @@ class Ring:
         path = self.incidents / f"{_name(event.at, event.cause)}{ENDING}"
         with open_private(self._folder / "new") as raw:  # not there: another agent may seal the same incident
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
-                file.writelines(map(checked, (encode(self._header()), encode({"event": event}))))
+                file.writelines(map(checksummed, (encode_json(self._header()), encode_json({"event": event}))))
                 for journal in journals:
                     file.writelines(lines_of(journal))
             raw.flush()

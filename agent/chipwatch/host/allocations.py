@@ -16,7 +16,7 @@ from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.job_numbers import mapping_folders
 from chipwatch.host.procfs import read_small
-from chipwatch.net.protobuf import messages, text_of
+from chipwatch.net.protobuf import messages, text_in
 
 MAX_FILES: Final = 1024
 """Most mapping files that are read, and most devices that are taken from the kubelet."""
@@ -106,7 +106,7 @@ class Kubelet:
             self.close()
             return
         try:
-            yield from decode(self._list())
+            yield from pod_devices(self._list())
         except ValueError as problem:
             raise KubeletFailed(f"{self._socket}: {problem}") from None
 
@@ -136,18 +136,18 @@ class Kubelet:
         return str(self._socket)
 
 
-def decode(answer: bytes) -> Iterator[PodDevice]:
+def pod_devices(answer: bytes) -> Iterator[PodDevice]:
     """Yield the devices in a ListPodResourcesResponse; raise ValueError if it is malformed."""
     for pod in messages(answer, 1):
         for container in messages(pod, 3):
-            names = text_of(pod, 2), text_of(pod, 1), text_of(container, 1)
+            names = text_in(pod, 2), text_in(pod, 1), text_in(container, 1)
             for devices in messages(container, 2):
                 for device in messages(devices, 2):
-                    yield PodDevice(*names, text_of(devices, 1), device.decode("utf-8"))
+                    yield PodDevice(*names, text_in(devices, 1), device.decode("utf-8"))
             for claim in messages(container, 5):  # dynamic resource allocation
                 for resource in messages(claim, 4):
-                    if device_name := text_of(resource, 4):
-                        yield PodDevice(*names, text_of(resource, 2), device_name)
+                    if device_name := text_in(resource, 4):
+                        yield PodDevice(*names, text_in(resource, 2), device_name)
                     else:
                         yield from (PodDevice(*names, *named) for named in _by_runtime(messages(resource, 1)))
 
@@ -156,7 +156,7 @@ def _by_runtime(devices: Iterable[bytes]) -> dict[tuple[str, str], None]:
     """Return the driver and the device in names for the container's runtime, each pair once."""
     named: dict[tuple[str, str], None] = {}
     for device in devices:
-        if match := CDI.fullmatch(text_of(device, 1)):
+        if match := CDI.fullmatch(text_in(device, 1)):
             vendor, kind, name = match.groups()
             named[(vendor if vendor in RESOURCES else f"{kind}.{vendor}"), name] = None
     return named

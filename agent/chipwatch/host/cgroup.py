@@ -25,7 +25,7 @@ MAX_CPUS = 1 << 16
 """Limit for the number of a CPU; no kernel supports so many."""
 
 
-class Place(NamedTuple):
+class CgroupFolder(NamedTuple):
     """The cgroup of a process in one hierarchy."""
 
     v2: bool
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     chain: tuple[Path, ...]
     """The cgroup's directory, then its ancestors up to the mount; never empty."""
 
-    def up(self, levels: int) -> Place:
+    def up(self, levels: int) -> CgroupFolder:
         """Return the ancestor so many `levels` above, or the top one."""
         return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
 
@@ -42,11 +42,11 @@ class Place(NamedTuple):
 class Cgroup(NamedTuple):
     """The cgroups of one process, by v1 controller; the key "" stands for all v2 controllers."""
 
-    places: Mapping[str, Place]
+    folders: Mapping[str, CgroupFolder]
 
-    def place(self, controller: str) -> Place | None:
+    def folder(self, controller: str) -> CgroupFolder | None:
         """Return the cgroup of `controller`, which is in v1 or in v2; None if there is none."""
-        return self.places.get(controller) or self.places.get("")
+        return self.folders.get(controller) or self.folders.get("")
 
     def cpu_quota(self) -> float | None:
         """Return the lowest CPU quota of the cgroup and its ancestors, in CPUs; None if there is none."""
@@ -65,33 +65,33 @@ class Cgroup(NamedTuple):
 
     def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
         """Yield the content of a file, by its name in v2 and v1, for the cgroup and its ancestors; "" if unreadable."""
-        if place := self.place(controller):
-            for directory in place.chain:
-                yield " ".join(text(directory / name) for name in ((v2,) if place.v2 else v1))
+        if folder := self.folder(controller):
+            for directory in folder.chain:
+                yield " ".join(text(directory / name) for name in ((v2,) if folder.v2 else v1))
 
 
-def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
+def of_process(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
     Return the cgroups of `pid`, by default of this process; empty if no cgroup is mounted.
 
     A mount point below /sys is looked up below `sys`.
     """
-    table = list(mounts(proc, sys))
-    places = {}
+    table = list(cgroup_mounts(proc, sys))
+    folders = {}
     for line in os.fsdecode(read(proc / str(pid or "self") / "cgroup")).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
             if controller in CONTROLLERS and (chain := _chain_of(path, controller, table)):
-                places[controller] = Place(not controller, path, chain)
-    return Cgroup(places)
+                folders[controller] = CgroupFolder(not controller, path, chain)
+    return Cgroup(folders)
 
 
 def at(proc: Path, sys: Path, path: str) -> Cgroup:
     """Return the cgroup `path` (as in /proc/PID/cgroup) in each hierarchy that has it."""
-    table = list(mounts(proc, sys))
+    table = list(cgroup_mounts(proc, sys))
     chains = {controller: _chain_of(path, controller, table) for controller in CONTROLLERS}
-    return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
+    return Cgroup({name: CgroupFolder(not name, path, chain) for name, chain in chains.items() if chain})
 
 
 class CgroupLimits(NamedTuple):
@@ -150,7 +150,7 @@ class GroupFiles:
 
     def __init__(self, cgroup: Cgroup, *words: str) -> None:
         """Open the files that `words` name in FILES."""
-        files = {word: kept(cgroup.place(FILES[word][0]), *FILES[word][1:]) for word in words}
+        files = {word: kept(cgroup.folder(FILES[word][0]), *FILES[word][1:]) for word in words}
         self.files = {word: file for word, file in files.items() if file}
         """The open files by word; files that the kernel lacks are missing."""
 
@@ -203,7 +203,7 @@ def cpu_list(words: str) -> set[int]:
     return cpus
 
 
-def mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
+def cgroup_mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
     """Yield each cgroup mount that this process sees: root, mount point, and options with the controllers."""
     with contextlib.suppress(OSError):
         for mount, root, _, _, options in parsed((proc / "self/mountinfo").read_bytes()):
@@ -245,10 +245,10 @@ def _quota(words: str) -> float | None:
     return quota / period if quota and period else None
 
 
-def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
-    """Open a file of `place`, by its name in v2 or v1; return None if it cannot be opened."""
-    name = place and (v2 if place.v2 else v1)
-    return open_kept(place.chain[0] / name) if place and name else None
+def kept(folder: CgroupFolder | None, v2: str | None, v1: str) -> KeptFile | None:
+    """Open a file of `folder`, by its name in v2 or v1; return None if it cannot be opened."""
+    name = folder and (v2 if folder.v2 else v1)
+    return open_kept(folder.chain[0] / name) if folder and name else None
 
 
 def figures(file: KeptFile | None) -> dict[bytes, int]:

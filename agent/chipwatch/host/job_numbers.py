@@ -53,7 +53,7 @@ class JobNumbers:
         self.sources: dict[str, None] = {}
         """The sources that named a job so far, in order."""
 
-    def find(self, sluid: str, path: str, variables: Mapping[str, str]) -> str:
+    def number_of(self, sluid: str, path: str, variables: Mapping[str, str]) -> str:
         """Return the number of a job, or ""; take its cgroup's path, and the environment of one of its processes."""
         if sluid not in self._numbers:
             number, source = next(self._ask(sluid, path, variables), ("", ""))
@@ -77,6 +77,6 @@ class JobNumbers:
 
     def _daemons(self, path: str) -> Iterator[str]:
         """Yield the pids of a job's slurmstepd, which has a cgroup for itself (slurm.schedmd.com/cgroup_v2.html)."""
-        if place := cgroup.at(self._proc, self._sys, path).places.get(""):
-            for file in place.chain[0].glob("step_*/slurm/cgroup.procs"):
+        if folder := cgroup.at(self._proc, self._sys, path).folders.get(""):
+            for file in folder.chain[0].glob("step_*/slurm/cgroup.procs"):
                 yield from (pid for pid in text(file).split() if pid.isdecimal())

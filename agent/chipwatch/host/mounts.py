@@ -78,7 +78,7 @@ class MountTable:
         self._mounts: dict[str, Mount | None] = {}
         """The mount of each path that was asked for."""
 
-    def find(self, path: str) -> Mount | None:
+    def mount_of(self, path: str) -> Mount | None:
         """Return the mount that has `path`, or None if the table cannot be read."""
         now = time.monotonic()
         if now >= self._due:

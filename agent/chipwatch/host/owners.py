@@ -256,7 +256,7 @@ class Owners:
         """Return the owner with its job's number in place of a SLUID, if that can be found."""
         if not SLUIDS.fullmatch(owner.job):
             return owner
-        if number := self.numbers.find(owner.job, owner.cgroup, variables):
+        if number := self.numbers.number_of(owner.job, owner.cgroup, variables):
             return owner._replace(job=number)
         self.missing["sluid"] = (
             "jobs of Slurm are shown by SLUID: the command line of slurmstepd cannot be read; set"

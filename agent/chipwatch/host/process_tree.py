@@ -237,7 +237,7 @@ class ProcTree:
     def limits(self) -> CgroupLimits:
         """Return the limits of the first member that runs; call it only after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())
-        return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
+        return cgroup.effective(self._config.proc, cgroup.of_process(self._config.proc, self._config.sys, pid), pid)
 
     def _refresh(self, pid: int, member: Member) -> bool:
         """Read a member again and note its gains; return False if it has ended."""

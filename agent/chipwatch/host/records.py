@@ -18,8 +18,8 @@ MAX_AGE: Final = 3
 STARTUP_WAIT: Final = 2.5
 """Seconds after the start for which a reading waits for the first record, so that a single reading has values."""
 RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def own_program(module: str) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def own_program(module: str) -> tuple[str, ...]:
     return sys.executable, "-I", "-c", RUN.format(module=module), str(Path(__file__).parents[2])
 
 
-class RecordSource(Generic[Key, Value]):
+class RecordSource(Generic[K, V]):
     """Runs a program that prints records, and returns the values of the last record."""
 
     name = ""
@@ -42,7 +42,7 @@ class RecordSource(Generic[Key, Value]):
         """Take the seconds between two ticks, a clock (monotonic seconds), and the least seconds for a record."""
         self.period, self._clock = max(1.0, interval), clock
         self._process = SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)
-        self._values: dict[Key, Value] = {}
+        self._values: dict[K, V] = {}
         self._records, self._read_at, self._closed = 0, 0.0, False
         self._interval, self._wait_until = interval, time.monotonic() + STARTUP_WAIT
 
@@ -50,7 +50,7 @@ class RecordSource(Generic[Key, Value]):
         """Start the program; raise Unavailable if that fails."""
         self._process.open(self._clock())
 
-    def read(self, problems: list[str]) -> dict[Key, Value]:
+    def read(self, problems: list[str]) -> dict[K, V]:
         """Return the values of the last record, {} if it is too old; wait for the first record; add to `problems`."""
         until = min(self._wait_until, time.monotonic() + 0.8 * self._interval)
         while not self._listen(problems) and time.monotonic() < until:
@@ -64,7 +64,7 @@ class RecordSource(Generic[Key, Value]):
         self._closed = True
         self._process.close()
 
-    def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
+    def _parse(self, line: bytes, problems: list[str]) -> dict[K, V]:
         """Return the values of a record; raise ValueError if it is malformed."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class RecordSource(Generic[Key, Value]):
                 problems.append(str(error))
 
 
-class ChildReader(RecordSource[Key, Value]):
+class ChildReader(RecordSource[K, V]):
     """Runs our own code as a child process, so that a library that crashes or hangs does no harm to the agent."""
 
     complete_after = 2  # the first record lacks values
@@ -105,21 +105,21 @@ class ChildReader(RecordSource[Key, Value]):
             time.sleep(0.01)
         self._interval, self._wait_until = self.period, time.monotonic() + STARTUP_WAIT
 
-    def read(self, problems: list[str]) -> dict[Key, Value]:
+    def read(self, problems: list[str]) -> dict[K, V]:
         """Return the values, as RecordSource does; the first call also adds the problems while it was opened."""
         problems += self._early
         self._early = ()
         return super().read(problems)
 
-    def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
-        record = decode(self.name, line)
+    def _parse(self, line: bytes, problems: list[str]) -> dict[K, V]:
+        record = parse_record(self.name, line)
         if "unavailable" in record:
             raise (ValueError if self.description else Unavailable)(str(record["unavailable"]))
         self.description = str(record.get("source", ""))
         problems += map(str, record.get("problems", ()))
         return self._take(record.get("values", {}), problems)
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[Key, Value]:
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[K, V]:
         """Return the values of a record in the collector's form; add to `problems`."""
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ def print_records(records: Iterable[Mapping[str, object]]) -> None:
             sys.stdout.flush()
 
 
-def decode(name: str, line: bytes) -> Mapping[str, Any]:
+def parse_record(name: str, line: bytes) -> Mapping[str, Any]:
     """Return a line of the program `name` as a record; raise ValueError if it is none of JSON."""
     try:
         record = json.loads(line)

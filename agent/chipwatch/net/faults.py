@@ -63,10 +63,10 @@ def read_secret(file: Path) -> str:
             secret = (opened.read(MAX_SECRET) or b"").decode().strip()
     except (OSError, ValueError) as problem:
         raise ValueError(f"cannot read {file} ({type(problem).__name__})") from None
-    return checked(secret, str(file))
+    return checked_header(secret, str(file))
 
 
-def checked(secret: str, where: str) -> str:
+def checked_header(secret: str, where: str) -> str:
     """Return `secret`; if HTTP does not allow it in a header, raise ValueError that names only where it came from."""
     if not secret or not is_printable(secret):
         raise ValueError(f"{where} {'has characters that HTTP does not allow' if secret else 'is empty'}")

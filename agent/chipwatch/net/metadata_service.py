@@ -103,7 +103,7 @@ class MetadataService:
         return response.status, body, response.headers
 
 
-def decode(body: bytes, shape: type[T], wrong: str) -> T:
+def parse_json(body: bytes, shape: type[T], wrong: str) -> T:
     """Return the JSON in `body` as a `shape`; raise NoMetadata with the message `wrong` if it is something else."""
     try:
         return msgspec.json.decode(body, type=shape)

@@ -43,7 +43,7 @@ def messages(data: bytes, wanted: int) -> Iterator[bytes]:
     return (value for number, value in fields(data) if number == wanted and isinstance(value, bytes))
 
 
-def text_of(data: bytes, wanted: int) -> str:
+def text_in(data: bytes, wanted: int) -> str:
     """Return the first text with the field number `wanted`, or ""; raise ValueError."""
     return next(messages(data, wanted), b"").decode("utf-8")
 

@@ -22,7 +22,7 @@ from chipwatch.engine.batching import MAX_REASONS, SUSPECT, first_batch
 from chipwatch.engine.delivery import Pauses, Schedule, SinkDelivery, Worker
 from chipwatch.engine.spool.file import SpoolFile
 from chipwatch.engine.spool.queue import Spool
-from chipwatch.engine.spool.sqlite import decode
+from chipwatch.engine.spool.sqlite import decode_points
 
 LONG = 60.0
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -642,7 +642,7 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         assert "1 point is set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
-    (point,), _ = decode(body, 1)
+    (point,), _ = decode_points(body, 1)
     assert (point.value, point.dims, "something is wrong" in why) == (7.0, HERE, True)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.engine.notices import Notices
-from chipwatch.engine.spool.sqlite import decode, encode
+from chipwatch.engine.spool.sqlite import decode_points, encode_points
 from chipwatch.engine.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
 
 NOW = 1_800_000_000_000_000_000
@@ -231,7 +231,7 @@ GOOD_OR = {
 def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
     taken, _ = take(*points)
     if taken:
-        found, _ = decode(encode(taken, DIMS), len(taken))
+        found, _ = decode_points(encode_points(taken, DIMS), len(taken))
         assert found == taken
 
 

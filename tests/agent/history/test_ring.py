@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.history.columns import GZIP, NotARecording, checked, load, runs_of, tail_of
+from chipwatch.history.columns import GZIP, NotARecording, checksummed, load, runs_of, tail_of
 from chipwatch.history.event import Event
 from chipwatch.history.record_file import RecordFile
 from chipwatch.history.ring import MOST_INCIDENTS, Ring, incidents
@@ -245,7 +245,7 @@ def test_an_incident_is_whole_where_another_agent_seals_the_same(tmp_path):
 def test_a_ring_with_an_impossible_time_does_not_stop_the_next_agent(tmp_path):
     (tmp_path / "recorder").mkdir()
     for number, line in enumerate(('{"at": %d}', '{"event": {"at": %d, "cause": "x"}, "at": 5}')):
-        (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(checked((line % 10**30).encode())))
+        (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(checksummed((line % 10**30).encode())))
     Ring(tmp_path, 60.0, header).close()
     assert incidents(tmp_path / "incidents") == []
 

@@ -324,7 +324,7 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
 @given(st.binary(max_size=200))
 def test_any_answer_is_read_or_refused(data):
     with suppress(ValueError):
-        assert all(isinstance(device, PodDevice) for device in kubelet.decode(data))
+        assert all(isinstance(device, PodDevice) for device in kubelet.pod_devices(data))
 
 
 @pytest.mark.parametrize(

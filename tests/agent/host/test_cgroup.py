@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, Place, Usage, cpu_list, effective, find
+from chipwatch.host.cgroup import Cgroup, CgroupFolder, Usage, cpu_list, effective, of_process
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")
@@ -45,7 +45,7 @@ class Machine:
         return folder
 
     def find(self, pid: int | None = None) -> Cgroup:
-        return find(self.proc, self.sys, pid)
+        return of_process(self.proc, self.sys, pid)
 
     def effective(self, pid: int | None = None, **more: bool) -> tuple[float | None, int | None]:
         return effective(self.proc, self.find(pid), pid, **more)
@@ -63,8 +63,8 @@ def v1_mounts(root: str = "/", *names: str) -> str:
 def test_v2_leaf_with_its_ancestors_up_to_the_mount(machine):
     machine.process("0::/a.slice/b.service\n", V2_MOUNT.format(root="/"))
     own = machine.group("a.slice/b.service")
-    assert machine.find().places == {
-        "": Place(v2=True, path="/a.slice/b.service", chain=(own, own.parent, own.parents[1]))
+    assert machine.find().folders == {
+        "": CgroupFolder(v2=True, path="/a.slice/b.service", chain=(own, own.parent, own.parents[1]))
     }
 
 
@@ -78,7 +78,7 @@ def test_v2_the_lowest_limit_of_all_ancestors_applies(machine):
 def test_v2_root_of_a_cgroup_namespace_has_its_files_in_the_mount(machine):
     machine.process("0::/\n", V2_MOUNT.format(root="/"))
     folder = machine.group("", cpu__max="50000 100000\n", memory__max=f"{MIB}\n")
-    assert machine.find().places[""].chain == (folder,)
+    assert machine.find().folders[""].chain == (folder,)
     assert machine.effective() == (0.5, MIB)
 
 
@@ -88,9 +88,9 @@ def test_v2_a_process_outside_the_namespace_is_found_under_the_mount_that_shows_
     machine.group("")
     outside = f"31 23 0:26 /../.. {host} ro - cgroup2 cgroup2 rw\n"
     machine.process("0::/../../system.slice/x.service\n", V2_MOUNT.format(root="/") + outside, pid="77")
-    assert machine.find(77).places[""].chain[0] == host / "system.slice/x.service"
+    assert machine.find(77).folders[""].chain[0] == host / "system.slice/x.service"
     machine.process("0::/../elsewhere\n", V2_MOUNT.format(root="/"), pid="78")
-    assert machine.find(78).places == {}
+    assert machine.find(78).folders == {}
 
 
 def test_v1_the_root_of_the_mount_is_removed_from_the_path(machine):
@@ -98,10 +98,10 @@ def test_v1_the_root_of_the_mount_is_removed_from_the_path(machine):
         "5:memory:/docker/0ac9/sub\n4:cpu,cpuacct:/docker/0ac9\n", v1_mounts("/docker/0ac9", "memory", "cpu,cpuacct")
     )
     memory, cpu = machine.group("memory/sub"), machine.group("cpu,cpuacct")
-    assert machine.find().places == {
-        "memory": Place(v2=False, path="/docker/0ac9/sub", chain=(memory, memory.parent)),
-        "cpu": Place(v2=False, path="/docker/0ac9", chain=(cpu,)),
-        "cpuacct": Place(v2=False, path="/docker/0ac9", chain=(cpu,)),
+    assert machine.find().folders == {
+        "memory": CgroupFolder(v2=False, path="/docker/0ac9/sub", chain=(memory, memory.parent)),
+        "cpu": CgroupFolder(v2=False, path="/docker/0ac9", chain=(cpu,)),
+        "cpuacct": CgroupFolder(v2=False, path="/docker/0ac9", chain=(cpu,)),
     }
 
 
@@ -124,7 +124,7 @@ def test_hybrid_a_controller_of_v1_is_not_searched_in_v2(machine):
     machine.group("memory/box", memory__limit_in_bytes=f"{64 * MIB}\n")
     machine.group("cpuset", cpuset__effective_cpus="0-1\n", cpuset__cpus="0-3\n")
     found = machine.find()
-    assert sorted(found.places) == ["", "cpu", "cpuacct", "cpuset", "memory"]
+    assert sorted(found.folders) == ["", "cpu", "cpuacct", "cpuset", "memory"]
     assert (found.cpu_quota(), found.cpuset(), found.memory_limit()) == (None, 2, 64 * MIB)
 
 
@@ -151,8 +151,8 @@ def test_a_quota_that_makes_no_sense_limits_nothing(machine, garbage):
 
 
 def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
-    found = find(tmp_path, tmp_path)
-    assert found.places == {}
+    found = of_process(tmp_path, tmp_path)
+    assert found.folders == {}
     assert effective(tmp_path, found) == (None, None)
     assert Usage(found).cpu() == (None, None)
     assert (Usage(found).memory(), Usage(found).oom_kills()) == (None, None)
@@ -161,14 +161,14 @@ def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
 def test_a_removed_cgroup_has_no_place(machine):
     machine.process("0::/gone (deleted)\n", V2_MOUNT.format(root="/"))
     machine.group("")
-    assert machine.find().places == {}
+    assert machine.find().folders == {}
 
 
 def test_odd_characters_in_paths(machine):
     machine.process("0::/a:b c\n", V2_MOUNT.format(root="/").replace("cgroup rw", "my\\040cgroup rw"))
     folder = machine.sys / "fs/my cgroup/a:b c"
     folder.mkdir(parents=True)
-    assert machine.find().places[""].chain[0] == folder
+    assert machine.find().folders[""].chain[0] == folder
 
 
 def test_v2_usage_of_a_captured_leaf(machine):
@@ -233,7 +233,7 @@ def test_any_text_gives_cpus_within_the_bound(text):
 
 @LINUX
 def test_limits_of_this_process_agree_with_the_system_calls():
-    cpus, memory = effective(Path("/proc"), find(Path("/proc"), Path("/sys"), os.getpid()), os.getpid())
+    cpus, memory = effective(Path("/proc"), of_process(Path("/proc"), Path("/sys"), os.getpid()), os.getpid())
     assert cpus is not None
     assert 0 < cpus <= len(os.sched_getaffinity(0))
     assert memory is not None
@@ -244,7 +244,7 @@ def test_limits_of_this_process_agree_with_the_system_calls():
 def test_a_text_that_is_not_a_number_is_not_a_limit(tmp_path, text):
     for name, content in (("cpu.max", f"{text} 100000"), ("cpuset.cpus.effective", text), ("memory.max", text)):
         (tmp_path / name).write_text(content)
-    own = Cgroup({"": Place(v2=True, path="/", chain=(tmp_path,))})
+    own = Cgroup({"": CgroupFolder(v2=True, path="/", chain=(tmp_path,))})
     assert (own.cpu_quota(), own.cpuset(), own.memory_limit()) == (None, None, None)
 
 
@@ -252,7 +252,7 @@ def test_a_path_that_is_too_long_for_a_folder_has_no_place(tmp_path):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/cgroup").write_text(f"0::/{'a' * 5000}\n")
     (tmp_path / "self/mountinfo").write_text("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
-    assert find(tmp_path, tmp_path).places == {}
+    assert of_process(tmp_path, tmp_path).folders == {}
 
 
 def test_v2_a_sibling_of_a_namespace_deep_below_the_mount_is_found_by_its_name(machine, tmp_path):
@@ -265,7 +265,7 @@ def test_v2_a_sibling_of_a_namespace_deep_below_the_mount_is_found_by_its_name(m
     path = "/../../kubepods-burstable-podb.slice/cri-containerd-2.scope"
     machine.process(f"0::{path}\n", V2_MOUNT.format(root="/") + outside)
     expected = pods / "kubepods-burstable-podb.slice/cri-containerd-2.scope"
-    assert machine.find().places[""].chain[0] == expected
-    assert cgroup.at(machine.proc, machine.sys, path).places[""].chain[0] == expected
-    assert cgroup.at(machine.proc, machine.sys, path.replace("podb", "pod[a-z]")).places == {}
-    assert cgroup.at(machine.proc, machine.sys, "/../..").places == {}
+    assert machine.find().folders[""].chain[0] == expected
+    assert cgroup.at(machine.proc, machine.sys, path).folders[""].chain[0] == expected
+    assert cgroup.at(machine.proc, machine.sys, path.replace("podb", "pod[a-z]")).folders == {}
+    assert cgroup.at(machine.proc, machine.sys, "/../..").folders == {}

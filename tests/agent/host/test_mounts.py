@@ -40,7 +40,7 @@ def test_the_last_of_several_mounts_on_one_point_counts():
 
 def test_without_a_table_nothing_is_known(tmp_path):
     assert mount_of("/", []) is None
-    assert MountTable(tmp_path).find("/") is None
+    assert MountTable(tmp_path).mount_of("/") is None
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_the_table_is_read_again_after_a_minute(monkeypatch, tmp_path):
     file = tmp_path / "self/mountinfo"
     file.write_text("21 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n")
     table = MountTable(tmp_path)
-    assert table.find("/data") == ROOT
+    assert table.mount_of("/data") == ROOT
     file.write_text(file.read_text() + "22 21 0:42 / /data rw - nfs4 server:/x rw\n")
     now += 59
-    assert table.find("/data") == ROOT
+    assert table.mount_of("/data") == ROOT
     now += 1
-    assert table.find("/data") == Mount("/data", "nfs4", "server:/x")
+    assert table.mount_of("/data") == Mount("/data", "nfs4", "server:/x")
     file.unlink()
     now += 60
-    assert table.find("/data") is None
+    assert table.mount_of("/data") is None
 
 
 def test_the_mount_of_a_path_is_looked_up_once_for_each_reading_of_the_table(tmp_path, monkeypatch):
@@ -82,8 +82,8 @@ def test_the_mount_of_a_path_is_looked_up_once_for_each_reading_of_the_table(tmp
     asked = []
     monkeypatch.setattr(module, "mount_of", lambda path, table: asked.append(path) or mount_of(path, table))
     table = MountTable(tmp_path)
-    assert [table.find(path) for path in ("/", "/mnt/nfs/test", "/", "/mnt/nfs/test")] == [ROOT, NFS, ROOT, NFS]
+    assert [table.mount_of(path) for path in ("/", "/mnt/nfs/test", "/", "/mnt/nfs/test")] == [ROOT, NFS, ROOT, NFS]
     (tmp_path / "self/mountinfo").write_bytes(b"1 2 8:1 / / rw - xfs /dev/sdb rw\n")
     table._due = 0.0
-    assert table.find("/") == Mount("/", "xfs", "/dev/sdb")
+    assert table.mount_of("/") == Mount("/", "xfs", "/dev/sdb")
     assert asked == ["/", "/mnt/nfs/test", "/"]

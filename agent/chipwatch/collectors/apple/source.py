@@ -10,7 +10,7 @@ from typing import Any, Final, TypeGuard
 
 from chipwatch.contract.datapoint import Metric
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UNIFIED, UTILIZATION
-from chipwatch.host.records import ChildReader, RecordSource, decode, own_program
+from chipwatch.host.records import ChildReader, RecordSource, own_program, parse_record
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed
 
 FIRST_PERIOD: Final = 0.5
@@ -88,7 +88,7 @@ def parse(line: bytes) -> Values:
     Since 0.8.0 a record has the share of time (gpu_active_ratio); older versions have only the share of the maximum
     clock. gpu_usage is [MHz, ratio], which only 0.8.0 lacks. The memory in a record is that of the machine.
     """
-    record = decode("macmon", line)
+    record = parse_record("macmon", line)
     usage, temp = record.get("gpu_usage"), record.get("temp")
     clock, scaled = usage if isinstance(usage, list) and len(usage) == 2 else (None, None)
     shares = record.get("gpu_active_ratio"), record.get("gpu_scaled_ratio"), scaled

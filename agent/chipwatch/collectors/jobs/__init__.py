@@ -172,7 +172,7 @@ class JobsCollector(Collector):
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
                 self._left_out += 1
-            elif (group := cgroup.at(self._config.proc, self._config.sys, path)).places:
+            elif (group := cgroup.at(self._config.proc, self._config.sys, path)).folders:
                 self._groups[path] = JobGroup(owner, group, at)
 
     def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:

@@ -31,7 +31,7 @@ class JobGroup(GroupFiles):
         super().__init__(group, "peak", "memory", "events", "swap", "cpu", "cpuacct")
         if "peak" in self.files:
             close_all(self.files.pop("memory", None))
-        unified = group.places.get("")
+        unified = group.folders.get("")
         self._pressures = {word: cgroup.kept(unified, name, name) for word, (name, _) in PRESSURES.items()}
         self._most = 0
         self._cores: float | None = None

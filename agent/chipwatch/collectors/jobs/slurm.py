@@ -70,7 +70,7 @@ class SlurmJobs:
 
     def _find_folders(self) -> list[tuple[Path, str]]:
         folder_by_path: dict[str, Path] = {}
-        for root, point, _ in cgroup.mounts(self._proc, self._sys):
+        for root, point, _ in cgroup.cgroup_mounts(self._proc, self._sys):
             for folder in islice((match for name in FOLDERS for match in point.glob(name)), MAX_FOLDERS):
                 folder_by_path.setdefault(f"{root.rstrip('/')}/{folder.relative_to(point)}", folder)
         return [(folder, path) for path, folder in folder_by_path.items()]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, ScrapeFailed
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.host.exposition import ScrapeResponse
-from chipwatch.net.faults import checked, read_secret
+from chipwatch.net.faults import checked_header, read_secret
 from chipwatch.net.http_client import ClientTls, HttpClient
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
@@ -79,6 +79,6 @@ def _unpacked(body: bytes, most: int) -> bytes:
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
     """Read the value of a header from a variable or a file; raise ScrapeFailed, without the value."""
     try:
-        return read_secret(Path(file)) if file else checked(os.environ.get(env, ""), f"the variable {env}")
+        return read_secret(Path(file)) if file else checked_header(os.environ.get(env, ""), f"the variable {env}")
     except ValueError as problem:
         raise ScrapeFailed(f"{header}: {problem}") from problem

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from chipwatch.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, text_of, varints, wired
+from chipwatch.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, text_in, varints, wired
 
 DOUBLE = struct.Struct("<d")
 Values = dict[int, float]
@@ -129,9 +129,9 @@ def _labels(attribute: bytes) -> Iterator[tuple[str, str]]:
     for value in messages(attribute, 2):
         for number, content in fields(value):
             if number == 1 and isinstance(content, bytes):
-                yield text_of(attribute, 1), content.decode("utf-8", "replace")
+                yield text_in(attribute, 1), content.decode("utf-8", "replace")
             elif number == 3 and isinstance(content, int):
-                yield text_of(attribute, 1), str(content)
+                yield text_in(attribute, 1), str(content)
 
 
 def _distribution(data: bytes) -> Distribution:

@@ -17,7 +17,7 @@ import msgspec
 
 from chipwatch.config.identity.dmi import DmiTables
 from chipwatch.config.identity.names import places
-from chipwatch.config.identity.source import RemoteSource, Word, fit, values_of
+from chipwatch.config.identity.source import RemoteSource, Word, fit, values_in
 from chipwatch.net.metadata_service import (
     FLAVOR,
     OFF,
@@ -25,8 +25,8 @@ from chipwatch.net.metadata_service import (
     MetadataService,
     NoMetadata,
     NoService,
-    decode,
     google_service,
+    parse_json,
 )
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
@@ -71,12 +71,12 @@ class Ecs(RemoteSource):
         service = MetadataService(self._url, VARIABLE)
         origin = f"{service.url}/task"
         body, what = _get(service, "/task"), "ECS metadata"
-        arn = decode(body, _Task, f"{origin} is not {what}").arn
+        arn = parse_json(body, _Task, f"{origin} is not {what}").arn
         _, _, _, region, account, resource = (*arn.split(":", 5), *[""] * 6)[:6]
-        words = values_of(body, places("ECS"), origin, what)
+        words = values_in(body, places("ECS"), origin, what)
         words |= fit({"ecs_task": resource.rpartition("/")[2], "region": region, "account_id": account}, origin)
         if "ecs_container" in wanted:
-            words |= values_of(_get(service, ""), {"ecs_container": "Name"}, service.url, what)
+            words |= values_in(_get(service, ""), {"ecs_container": "Name"}, service.url, what)
         return words, origin
 
 
@@ -166,7 +166,7 @@ class Ec2(RemoteSource):
 
 def describe(service: Imds) -> dict[str, Word]:
     """Return the values in the identity document of this instance; raise NoMetadata."""
-    return values_of(service.get(DOCUMENT) or b"", places("EC2"), f"{service.url}{DOCUMENT}", "an identity document")
+    return values_in(service.get(DOCUMENT) or b"", places("EC2"), f"{service.url}{DOCUMENT}", "an identity document")
 
 
 def modify(hardware: DmiTables, option: str) -> str:
@@ -219,6 +219,6 @@ class Gce(RemoteSource):
 
 
 def _words(body: bytes, origin: str) -> dict[str, Word]:
-    words = values_of(body, places("GCE"), origin, "metadata")
+    words = values_in(body, places("GCE"), origin, "metadata")
     zone = words["gcp_zone"].value if "gcp_zone" in words else ""
     return words | fit({"region": zone.rpartition("-")[0]}, origin)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from chipwatch.config.identity.names import known_by
-from chipwatch.net.metadata_service import NoMetadata, NoService, decode
+from chipwatch.net.metadata_service import NoMetadata, NoService, parse_json
 
 MAX_LENGTH: Final = 1024
 """Most characters of a value: the limit of CloudWatch (API_Dimension)."""
@@ -81,7 +81,7 @@ def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:
     }
 
 
-def values_of(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> dict[str, Word]:
+def values_in(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> dict[str, Word]:
     """
     Return values in a JSON document; `paths` has the path of each dimension's value, keys with dots between them.
 
@@ -89,7 +89,7 @@ def values_of(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> 
     the document is not `what` it should be.
     """
     wrong = f"{origin} is not {what}"
-    document, values = decode(body, dict[str, Any], wrong), dict[str, str]()
+    document, values = parse_json(body, dict[str, Any], wrong), dict[str, str]()
     for word, path in paths.items():
         value: Any = document
         for key in path.split("."):

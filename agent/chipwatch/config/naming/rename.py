@@ -29,7 +29,7 @@ LIMIT: Final = "container.memory.limit"
 PART: Final = "mig"
 """The dimension of a partition of a GPU: who uses the partition uses the GPU."""
 
-_Key = tuple[str, Dimensions]
+_SeriesKey = tuple[str, Dimensions]
 _make: Final = Datapoint._make
 """Makes a Datapoint in half the time of a call with keywords."""
 
@@ -78,8 +78,8 @@ class Renamer:
         self._tool, self._names, self._machine = tool, tool.names, tool.machine
         self._others = ToolName("", dims=tool.others)
         self._keys = placeholders(tool.others)
-        self._known: dict[_Key, _Series] = {}
-        self._before: dict[_Key, _Series] = {}
+        self._known: dict[_SeriesKey, _Series] = {}
+        self._before: dict[_SeriesKey, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, point: Datapoint) -> Datapoint:

@@ -138,7 +138,7 @@ class PendingEnds:
         return True
 
 
-def place_of(destination: Mapping[str, str]) -> dict[str, str]:
+def without_credentials(destination: Mapping[str, str]) -> dict[str, str]:
     """Return a destination with each address cut to host and path, since user, password and query may be secrets."""
     return {
         word: re.split(r"[?#]", re.sub("//[^/?#]*@", "//", value))[0] if "://" in f"{value}" else value
@@ -146,9 +146,9 @@ def place_of(destination: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def label_of(destination: Mapping[str, str]) -> bytes:
+def destination_label(destination: Mapping[str, str]) -> bytes:
     """Return a destination as the spool's file stores it."""
-    return json.dumps(place_of(destination), sort_keys=True).encode()
+    return json.dumps(without_credentials(destination), sort_keys=True).encode()
 
 
 def shown(label: bytes) -> str:
@@ -158,8 +158,8 @@ def shown(label: bytes) -> str:
 
 def fits(label: bytes, destination: Mapping[str, str]) -> bool:
     """Return whether `destination` has every value of the label; it may have more."""
-    place = place_of(destination)
-    return all(place.get(word) == value for word, value in json.loads(label).items())
+    bare = without_credentials(destination)
+    return all(bare.get(word) == value for word, value in json.loads(label).items())
 
 
 class Destination:
@@ -167,14 +167,14 @@ class Destination:
 
     def __init__(self, part: Mapping[str, str] | None) -> None:
         """Take the part of the destination that the sink knows before it is opened."""
-        self._value, self.label, self.is_bound = part or {}, label_of(part or {}), False
+        self._value, self.label, self.is_bound = part or {}, destination_label(part or {}), False
         """`is_bound`: the whole destination is known."""
         self.state = f"{STATE} {self.label.decode()}" if part else STATE
         """Name of the memo with the sink's state."""
 
     def bind(self, whole: Mapping[str, str]) -> None:
         """Take the whole destination."""
-        self._value, self.label, self.is_bound = whole, label_of(whole), True
+        self._value, self.label, self.is_bound = whole, destination_label(whole), True
 
     def is_of(self, label: bytes) -> bool:
         """Return whether points with this label go to this destination."""

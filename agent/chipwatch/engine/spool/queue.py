@@ -59,8 +59,8 @@ class Spool:
         """
         self.name, self._max_bytes, self._drop_others, self._clock = name, max_bytes, drop_others, clock
         self._max_age = None if max_age is None else int(max_age * 1e9)
-        self._place = Destination(destination)
-        self.file = SpoolFile(name, path, self._place.state, self._drop_stored)
+        self._destination = Destination(destination)
+        self.file = SpoolFile(name, path, self._destination.state, self._drop_stored)
         """The file. Public methods take its lock; private methods are called with the lock held."""
         self._notices = self.file.logger
         self._queue: deque[Chunk] = deque()  # oldest first, by ascending key
@@ -93,7 +93,7 @@ class Spool:
                 last.points = None  # only the newest chunk stays in memory, too
             newest = max([point.at for point in points])
             number, size = len(points), len(points) * POINT_BYTES
-            chunk = Chunk(self._next_key, number, size, newest, self._place.label, points=points, common=common)
+            chunk = Chunk(self._next_key, number, size, newest, self._destination.label, points=points, common=common)
             self._next_key += 1
             self._queue.append(chunk)
             self._bytes[False] += size
@@ -121,7 +121,7 @@ class Spool:
         Points for another destination are kept until that one is set again, or until they are too old.
         """
         with self.file.lock:
-            self._place.bind(destination)
+            self._destination.bind(destination)
             self._divide()
 
     def take(self, most: int) -> tuple[list[Datapoint], Dimensions | None]:
@@ -297,16 +297,16 @@ class Spool:
         A chunk whose label is a part of the destination gets the whole label. Other chunks stay in the file; they are
         dropped if the user asks for it, or if they are too old.
         """
-        if not self._place.is_bound:
+        if not self._destination.is_bound:
             return
         others: dict[bytes, list[Chunk]] = {}
         for chunk in self._queue:
-            if chunk.stored and not self._place.is_of(chunk.destination):
+            if chunk.stored and not self._destination.is_of(chunk.destination):
                 others.setdefault(chunk.destination, []).append(chunk)
         now = self._clock() if self._max_age is not None else None
         oldest = 0 if now is None else now - (self._max_age or 0)
         for label, chunks in others.items():
-            self._place.tell_of(
+            self._destination.tell_of(
                 label, sum(chunk.left for chunk in chunks), self.file.logger, are_kept=not self._drop_others
             )
             for chunk in chunks:
@@ -319,10 +319,10 @@ class Spool:
                 self._queue.remove(chunk)
                 self._bytes[True] -= chunk.size
                 self.ledger.elsewhere += chunk.left
-        for label in {chunk.destination for chunk in self._queue} - {self._place.label}:
-            self.file.do(methodcaller("readdress", label, self._place.label))
+        for label in {chunk.destination for chunk in self._queue} - {self._destination.label}:
+            self.file.do(methodcaller("readdress", label, self._destination.label))
         for chunk in self._queue:
-            chunk.destination = self._place.label
+            chunk.destination = self._destination.label
 
     # -- the file ------------------------------------------------------------------------------------------------------
 

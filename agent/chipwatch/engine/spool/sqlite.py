@@ -181,7 +181,8 @@ class Store:
 
         Also raise TypeError, ValueError or OverflowError for points that cannot be encoded.
         """
-        key, points, newest, body = chunk.key, chunk.count, chunk.newest, encode(chunk.points or (), chunk.common)
+        key, points, newest = chunk.key, chunk.count, chunk.newest
+        body = encode_points(chunk.points or (), chunk.common)
         with self._transaction({"collected": points}) as db:
             db.execute(
                 "INSERT INTO chunk (key, points, done, rest, newest, body, crc, destination)"
@@ -204,7 +205,7 @@ class Store:
             raise LookupError(f"no chunk {chunk.key}")
         if checksum(chunk.key, chunk.count, chunk.newest, row[0]) != row[1]:
             raise LookupError("its checksum is wrong")
-        return decode(row[0], chunk.count)
+        return decode_points(row[0], chunk.count)
 
     def acknowledge(
         self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
@@ -231,7 +232,7 @@ class Store:
 
     def set_aside(self, why: str, *, key: int | None = None, points: Sequence[Datapoint] = ()) -> None:
         """Copy the chunk with the key `key`, or `points`, to the table `aside`, with the reason."""
-        body = encode(points, None) if points else None
+        body = encode_points(points, None) if points else None
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO aside (key, why, body) SELECT ?, ?, coalesce(?, (SELECT body FROM chunk WHERE key = ?))",
@@ -264,7 +265,7 @@ def set_file_aside(path: Path, problem: Exception) -> str:
     return f"{path}: {problem}; it is renamed to {aside}, and a new file is made"
 
 
-def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
+def encode_points(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
     """
     Return `points` and the machine's dimensions `common` as bytes.
 
@@ -289,7 +290,7 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
     return VERSION + _encoder.encode((machine, metric_rows, dims_rows, rows))
 
 
-def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
+def decode_points(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
     """Return the `count` points and the machine's dimensions in `body`; raise LookupError if it is corrupt."""
     if body[:1] != VERSION:
         raise LookupError(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")

@@ -11,7 +11,7 @@ import pytest
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, gauge
 from chipwatch.engine.spool.file import Chunk
-from chipwatch.engine.spool.sqlite import ASIDE, Busy, Store, decode, set_file_aside
+from chipwatch.engine.spool.sqlite import ASIDE, Busy, Store, decode_points, set_file_aside
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
     with closing(sqlite3.connect(path)) as db:
         kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
     assert [row[:2] for row in kept] == [(key, f"why {key}") for key in range(5, ASIDE + 5)]
-    assert [decode(row[2], 3)[0] for row in kept] == [batch(key) for key in range(5, ASIDE + 5)]
+    assert [decode_points(row[2], 3)[0] for row in kept] == [batch(key) for key in range(5, ASIDE + 5)]
 
 
 def test_all_folders_that_are_missing_are_made(tmp_path):
@@ -181,7 +181,7 @@ def test_a_row_that_makes_no_sense_is_set_aside_and_the_others_stay(path, change
     with closing(Store(path)) as store:
         assert [row.key for row in store.chunks()] == [0, 2]
         ((key, body),) = store._db.execute("SELECT key, body FROM aside").fetchall()
-        assert (key, decode(body, 3)[0]) == (1, batch(1))
+        assert (key, decode_points(body, 3)[0]) == (1, batch(1))
 
 
 @pytest.mark.parametrize(

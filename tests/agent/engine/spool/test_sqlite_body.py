@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from chipwatch.engine.spool.sqlite import VERSION, decode, encode
+from chipwatch.engine.spool.sqlite import VERSION, decode_points, encode_points
 from chipwatch.engine.window import Window
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -62,23 +62,23 @@ def points(draw):
 @settings(max_examples=examples(40))  # to draw one takes longer than to test it
 @given(points(), maybe(DIMS))
 def test_decode_returns_the_encoded_points(batch, common):
-    assert decode(encode(batch, common), len(batch)) == (batch, common)
+    assert decode_points(encode_points(batch, common), len(batch)) == (batch, common)
 
 
 def test_empty_dimensions_differ_from_unknown_ones():
     point = gauge("a", "1", "A.").point(7, 1.0)
-    assert decode(encode([point], None), 1)[1] is None
-    assert decode(encode([point], Dimensions()), 1)[1] == Dimensions()
+    assert decode_points(encode_points([point], None), 1)[1] is None
+    assert decode_points(encode_points([point], Dimensions()), 1)[1] == Dimensions()
 
 
 def test_metrics_and_dimensions_are_written_once():
     load, dims = gauge("cpu.load", "1", "x" * 500 + "."), Dimensions(core="y" * 500)
-    assert len(encode([load.point(at, 1.0, dims) for at in range(100)], None)) < 1000 + 100 * 40
+    assert len(encode_points([load.point(at, 1.0, dims) for at in range(100)], None)) < 1000 + 100 * 40
 
 
 def test_points_of_one_metric_read_back_share_it():
     load = gauge("cpu.load", "1", "The load.")
-    batch, _ = decode(encode([load.point(at, 1.0) for at in range(3)], None), 3)
+    batch, _ = decode_points(encode_points([load.point(at, 1.0) for at in range(3)], None), 3)
     assert batch[0].metric is batch[2].metric
     assert batch[0].dims is batch[2].dims
 
@@ -92,25 +92,25 @@ def sample():
     window.close()
     window.add([sent.point(9, 10, Dimensions(**{"if": "eth0"}), start_time=0), load.point(9, 1.0)], 9)
     batch = window.close()
-    return encode(batch, Dimensions(host="h")), len(batch)
+    return encode_points(batch, Dimensions(host="h")), len(batch)
 
 
 BODY, COUNT = sample()
 
 
 def test_the_sample_of_these_tests_can_be_read():
-    assert len(decode(BODY, COUNT)[0]) == COUNT
+    assert len(decode_points(BODY, COUNT)[0]) == COUNT
 
 
 @pytest.mark.parametrize("length", range(len(BODY)))
 def test_bytes_cut_short_are_unreadable(length):
     with pytest.raises(LookupError):
-        decode(BODY[:length], COUNT)
+        decode_points(BODY[:length], COUNT)
 
 
 def test_more_bytes_than_were_written_are_unreadable():
     with pytest.raises(LookupError):
-        decode(BODY + b"\x00", COUNT)
+        decode_points(BODY + b"\x00", COUNT)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=8))
@@ -119,7 +119,7 @@ def test_corrupt_bytes_are_decoded_or_unreadable_and_nothing_else(changes):
     for at, byte in changes:
         body[at] = byte
     with contextlib.suppress(LookupError):
-        assert len(decode(bytes(body), COUNT)[0]) == COUNT
+        assert len(decode_points(bytes(body), COUNT)[0]) == COUNT
 
 
 @given(st.binary(max_size=200), st.integers(0, 5))
@@ -129,9 +129,9 @@ def test_corrupt_bytes_are_decoded_or_unreadable_and_nothing_else(changes):
 @example(b"\x91" * 5000, 1)
 def test_any_bytes_are_decoded_or_unreadable_and_nothing_else(garbage, count):
     with contextlib.suppress(LookupError):
-        decode(VERSION + garbage, count)
+        decode_points(VERSION + garbage, count)
     with contextlib.suppress(LookupError):
-        decode(garbage, count)
+        decode_points(garbage, count)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +147,16 @@ def test_any_bytes_are_decoded_or_unreadable_and_nothing_else(garbage, count):
 )
 def test_a_body_that_makes_no_sense_is_unreadable(body):
     with pytest.raises(LookupError):
-        decode(VERSION + msgspec.msgpack.encode(body), 1)
+        decode_points(VERSION + msgspec.msgpack.encode(body), 1)
 
 
 @pytest.mark.parametrize("count", [0, COUNT - 1, COUNT + 1])
 def test_another_number_of_points_than_was_written_is_unreadable(count):
     with pytest.raises(LookupError, match="points, expected"):
-        decode(BODY, count)
+        decode_points(BODY, count)
 
 
 @pytest.mark.parametrize("version", [b"", b"\x00", b"\x02", b"\xff"])
 def test_an_unknown_version_is_unreadable_and_is_named(version):
     with pytest.raises(LookupError, match=version.hex() or "none"):
-        decode(version + (BODY[1:] if version else b""), COUNT)
+        decode_points(version + (BODY[1:] if version else b""), COUNT)
