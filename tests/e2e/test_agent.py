@@ -194,11 +194,3 @@ def test_the_agent_tells_of_itself_on_request_and_stays_small(agent):
     assert sent[-1] > 0
     assert not [p for p in map(json.loads, agent.run("--once", "--interval", "0.1").stdout.splitlines())
                 if p["name"].startswith("agent.")]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("profile", "name"), [("wandb", "memory_percent"), ("mlflow", "system/system_memory_usage_megabytes")]
-)
-def test_other_tools_names_are_printed_on_request(agent, profile, name):
-    done = agent.run("--once", "--interval", "0.1", "--collector", "memory", "--names", profile)
-    assert name in {json.loads(line)["name"] for line in done.stdout.splitlines()}

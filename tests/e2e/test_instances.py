@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections import Counter
-from contextlib import closing
 
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
+from tests.e2e.spools import ledger
 
 TWO = """
 collector = ["memory", "cpu"]
@@ -43,12 +42,6 @@ def words(double, tmp_path):
     file = tmp_path / "chipwatch.toml"
     file.write_text(TWO)
     return "--config", file, "--endpoint-url", double.url, "--spool", tmp_path / "spool", "--dim", "host=test"
-
-
-def ledger(path):
-    """Return the ledger in a spool's file."""
-    with closing(sqlite3.connect(path, timeout=30)) as db:
-        return dict(db.execute("SELECT entry, points FROM ledger"))
 
 
 def stored(double, namespace):
@@ -90,15 +83,15 @@ def test_one_of_them_away_keeps_its_points_and_the_other_sends(agent, double, wo
     assert books["collected"] > 0
 
 
-def test_check_plan_and_dashboard_go_by_the_names(agent, double, words):
-    done = agent.run("check", *words)
+def test_check_plan_and_dashboard_go_by_the_names(here, double, words):
+    done = here("check", *words)
     assert done.returncode == 0, done.stdout
     for name, namespace in (("ops", "Ops"), ("science", "Science")):
         assert re.search(rf"^sink +{name} +ok +namespace {namespace} at {double.url}", done.stdout, re.MULTILINE)
-    plan = json.loads(agent.run("plan", *words, "--format", "json").stdout)
+    plan = json.loads(here("plan", *words, "--format", "json").stdout)
     assert [sink["sink"] for sink in plan["sinks"]] == ["ops", "science"]
     assert all(sink["now"]["dollars"] > 0 for sink in plan["sinks"])
-    document = agent.run("dashboard", "--cloud", "cloudwatch", *words, "--sink", "science").stdout
+    document = here("dashboard", "--cloud", "cloudwatch", *words, "--sink", "science").stdout
     assert re.search(r"\bScience\b", document)
     assert not re.search(r"\bOps\b", document)
 

@@ -160,15 +160,6 @@ def test_a_reading_that_cannot_be_sent_is_one_line(agent, cloud):
     assert re.search(r"Z chipwatch: cloudwatch: cannot send \d+ points: 127.0.0.1:\d+: nothing listens there ", line)
 
 
-def test_a_reader_that_leaves_ends_the_run_without_a_word(agent):
-    done = subprocess.run(
-        ["bash", "-c", f'set -o pipefail; "{agent.command[0]}" {" ".join(QUICK[:6])} | head -1'],
-        capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False,
-    )  # fmt: skip
-    assert json.loads(done.stdout)
-    assert (done.stderr, done.returncode) == ("", 0)
-
-
 # -- forms ----------------------------------------------------------------------------------------------------------
 
 

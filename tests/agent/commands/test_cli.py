@@ -312,8 +312,8 @@ def test_the_list_comes_in_three_forms(here):
         assert f"| {row['name']} | {row['kind']} | {row['unit']} |" in markdown
 
 
-def test_check_says_a_line_for_each_collector_and_sink(agent):
-    done = agent.run("check", "-v", "--dim", "team=ml")
+def test_check_says_a_line_for_each_collector_and_sink(here):
+    done = here("check", "-v", "--dim", "team=ml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     *report, judgement = done.stdout.splitlines()

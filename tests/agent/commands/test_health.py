@@ -232,36 +232,35 @@ UNREACHABLE = ("--sink", "cloudwatch", "--endpoint-url", "http://127.0.0.1:9", "
                "--collector", "memory", "--interval", "0.2")  # fmt: skip
 
 
-def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent, until, tmp_path):
-    spool = tmp_path / "spool"
-    ask = ("status", "--health", "--spool", spool)
-    assert agent.run(*ask).returncode == 1
-    running = agent.start(*UNREACHABLE, "--spool", spool, env=environment())
-    until(lambda: agent.run(*ask).returncode == 0)
-    assert agent.run(*ask, "--ready").returncode == 0
+def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent, ask, until, tmp_path):
+    spool = ("--spool", str(tmp_path / "spool"))
+    assert not ask(*spool)[0]
+    running = agent.start(*UNREACHABLE, *spool, env=environment())
+    until(lambda: ask(*spool)[0])
+    assert ask(*spool, "--ready")[0]
     running.process.send_signal(signal.SIGSTOP)
-    until(lambda: "hangs" in agent.run(*ask).stdout)
-    assert agent.run(*ask).returncode == 1
+    assert "hangs" in until(lambda: (asked := ask(*spool)) and not asked[0] and asked[1])
     running.process.send_signal(signal.SIGCONT)
-    until(lambda: agent.run(*ask).returncode == 0)
+    until(lambda: ask(*spool)[0])
+    assert agent.run("status", "--health", *spool).returncode == 0
     running.process.kill()
     running.process.wait(IN_TIME)
-    done = agent.run(*ask)
+    done = agent.run("status", "--health", *spool)
     assert done.returncode == 1
     assert done.stdout.startswith("no agent runs with its state in ")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
-def test_an_agent_that_does_not_know_who_it_is_is_healthy_but_not_ready(agent, until, tmp_path):
-    spool, ask = tmp_path / "spool", ("status", "--health", "--spool", tmp_path / "spool")
+def test_an_agent_that_does_not_know_who_it_is_is_healthy_but_not_ready(agent, ask, until, tmp_path):
+    spool = ("--spool", str(tmp_path / "spool"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         metadata = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        agent.start(*UNREACHABLE, "--spool", spool, "--common-dims", "ecs_task",
+        agent.start(*UNREACHABLE, *spool, "--common-dims", "ecs_task",
                     env={**environment(), "ECS_CONTAINER_METADATA_URI_V4": metadata})  # fmt: skip
-        until(lambda: agent.run(*ask).returncode == 0)
-        done = agent.run(*ask, "--ready")
-    assert done.returncode == 1
-    assert "not known yet who this machine is" in done.stdout
+        until(lambda: ask(*spool)[0])
+        good, line = ask(*spool, "--ready")
+    assert not good
+    assert "not known yet who this machine is" in line
 
 
 def test_an_agent_without_a_spool_leaves_no_file_and_one_reading_neither(agent, until, tmp_path):
@@ -273,14 +272,14 @@ def test_an_agent_without_a_spool_leaves_no_file_and_one_reading_neither(agent, 
     assert not (state / NAME).exists()
 
 
-def test_wrong_usage_ends_with_2(agent):
-    done = agent.run("status", "--health", "--url", "x")
+def test_wrong_usage_ends_with_2(here):
+    done = here("status", "--health", "--url", "x")
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
         "chipwatch: --url: expected http://HOST:PORT, got 'x'\n",
     )
-    assert agent.run("status", "--health", "--sink", "x").returncode == 2
+    assert here("status", "--health", "--sink", "x").returncode == 2
 
 
 def test_it_loads_little_and_takes_little(tmp_path):

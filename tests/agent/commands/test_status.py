@@ -9,56 +9,59 @@ import re
 import socket
 import subprocess
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
+from tests.conftest import Agent
 
 from chipwatch.commands.answers import status_text
 from chipwatch.show.top.delivery import parts_of
 
 
-@pytest.fixture
-def running(agent, tmp_path):
-    """An agent whose service is away: it keeps its points."""
-    return agent.start(
+@pytest.fixture(scope="module")
+def running(agent_command, tmp_path_factory):
+    """An agent whose service is away: it keeps its points; `folder` has its spool."""
+    agent = Agent(agent_command, tmp_path_factory.mktemp("away"))
+    started = agent.start(
         "--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", "http://127.0.0.1:9", "--interval", "0.1",
-        "--window", "0.2", "--flush", "0.1", "--collector", "cpu", "--collector", "memory", "--spool", str(tmp_path),
+        "--window", "0.2", "--flush", "0.1", "--collector", "cpu", "--collector", "memory", "--spool", agent.folder,
         env={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
     )  # fmt: skip
+    yield SimpleNamespace(pid=started.pid, folder=agent.folder)
+    started.process.kill()
+    started.process.wait()
 
 
-def test_it_tells_what_is_collected_sent_and_kept(agent, running, until, tmp_path):
-    def kept():
-        done = agent.run("status", "--json", "--spool", str(tmp_path))
-        return done.returncode == 0 and json.loads(done.stdout)["sinks"]["cloudwatch"]["kept"] > 0
+@pytest.fixture
+def asked(here, running):
+    """Ask the agent that runs; return what the command prints."""
+    return lambda *words: here("status", *words, "--spool", running.folder).stdout
 
-    until(kept)
-    told = json.loads(agent.run("status", "--json", "--spool", str(tmp_path)).stdout)
+
+def test_it_tells_what_is_collected_sent_and_kept(asked, running, until):
+    until(lambda: (text := asked("--json")) and json.loads(text)["sinks"]["cloudwatch"]["kept"] > 0)
+    told = json.loads(asked("--json"))
     assert told["collectors"]["memory"]["state"] == "ok"
-    assert told["pid"] == running.process.pid
+    assert told["pid"] == running.pid
     assert told["sinks"]["cloudwatch"]["sent"] == 0
-    until(lambda: "last error: 127.0.0.1:" in agent.run("status", "--spool", str(tmp_path)).stdout)
-    text = agent.run("status", "--spool", str(tmp_path)).stdout
+    until(lambda: "last error: 127.0.0.1:" in asked())
+    text = asked()
     assert "nothing delivered yet" in text
     assert text.startswith("chipwatch ")
+    until(lambda: " s of CPU to start" in asked())  # it is not a share of a core
+    until(lambda: "cpu          ok, 1 point, " in asked())  # not points
 
 
-def test_the_start_is_not_a_share_of_a_core(agent, running, until, tmp_path):
-    until(lambda: " s of CPU to start" in agent.run("status", "--spool", str(tmp_path)).stdout)
-
-
-def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_path):
-    done = agent.run("status", "--spool", str(tmp_path))
+def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(here, tmp_path):
+    done = here("status", "--spool", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        f"no agent answers at {tmp_path / 'status.sock'}: no agent has made it; start one, ask as its user, or give its --spool;"
-        in done.stderr
-    )
+    where = f"no agent answers at {tmp_path / 'status.sock'}: no agent has made it"
+    assert f"{where}; start one, ask as its user, or give its --spool;" in done.stderr
 
 
-def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(agent, running, until, tmp_path):
-    words = ("status", "--spool", str(tmp_path))
-    until(lambda: agent.run(*words).stdout.endswith("\nnot fine: cloudwatch cannot send\n"))
-    answer = json.loads(agent.run(*words, "--json").stdout)
+def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(asked, until):
+    until(lambda: asked().endswith("\nnot fine: cloudwatch cannot send\n"))
+    answer = json.loads(asked("--json"))
     answer["sinks"]["cloudwatch"] |= {"last_error": None, "seconds_since_delivery": 2.0}
     answer["collectors"]["amd"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "no card"}
     answer["collectors"]["rdma"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "cannot be read"}
@@ -68,10 +71,6 @@ def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(agent, runn
     assert lines[-2].startswith("absent here: amd")
     assert "rdma         absent, 0 points: cannot be read" in lines
     assert "amd          absent, 0 points: no card" in status_text(answer, verbose=True)
-
-
-def test_one_point_is_not_called_points(agent, running, until, tmp_path):
-    until(lambda: "cpu          ok, 1 point, " in agent.run("status", "--spool", str(tmp_path)).stdout)
 
 
 def test_a_sink_that_is_scraped_says_how_many_series_it_has_and_who_scraped_it(agent, until, tmp_path):
