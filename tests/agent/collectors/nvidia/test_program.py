@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections import Counter
 
 import pytest
 from tests.agent.collectors.nvidia.conftest import HEALTH, SELDOM
@@ -34,10 +33,6 @@ def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
 
     call.driver = fake
     return call
-
-
-def names(text):
-    return Counter(json.loads(line)["name"] for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
