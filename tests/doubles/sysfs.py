@@ -28,3 +28,20 @@ def write(path: Path, content: str) -> None:
         path.symlink_to(content[3:])
     else:
         path.write_text(content.replace("\\n", "\n") + "\n")
+
+
+class FailingFile:
+    """An open file of a device whose reading fails."""
+
+    path = Path("a file")
+
+    def __init__(self, code: int) -> None:
+        """Fail with this error of the system."""
+        self._code = code
+
+    def read(self) -> bytes:
+        """Raise OSError."""
+        raise OSError(self._code, "failing")
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -213,29 +213,19 @@ def spin(seconds: float) -> None:
         pass
 
 
-@LINUX
-def test_the_share_of_this_machine_agrees_with_psutil():
+@pytest.mark.parametrize(
+    ("platform", "source"), [pytest.param("linux", "/proc/stat", marks=LINUX), ("darwin", "psutil")]
+)
+def test_the_share_of_this_machine_agrees_with_psutil(monkeypatch, platform, source):
+    monkeypatch.setattr(sys, "platform", platform)
     collector = CpuCollector(CpuCollector.Config(core_times=True))
     collector.open(Given())
-    psutil.cpu_percent()
-    spin(0.5)
-    expected = psutil.cpu_percent()
-    found = values(collector.collect(at=7))
-    assert found["cpu.utilization",] == pytest.approx(expected, abs=8)
-    assert found["cpu.load", "1m"] == pytest.approx(os.getloadavg()[0], abs=0.5)
-    assert {name for name, *_ in found} == {metric.name for metric in collector.metrics}
-    collector.close()
-
-
-def test_psutil_yields_the_same_metrics(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    collector = CpuCollector(CpuCollector.Config(core_times=True))
-    collector.open(Given())
-    assert collector.describe() == f"{psutil.cpu_count()} CPU{'s' * (psutil.cpu_count() != 1)}, psutil"
+    assert collector.describe() == f"{psutil.cpu_count()} CPU{'s' * (psutil.cpu_count() != 1)}, {source}"
     psutil.cpu_percent()
     spin(0.5)
     found = values(collector.collect(at=7))
     assert found["cpu.utilization",] == pytest.approx(psutil.cpu_percent(), abs=8)
+    assert found["cpu.load", "1m"] == pytest.approx(os.getloadavg()[0], abs=0.5)
     assert {name for name, *_ in found} == {metric.name for metric in collector.metrics}
     collector.close()
 

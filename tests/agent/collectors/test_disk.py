@@ -310,7 +310,8 @@ def test_psutil_yields_the_same(opened, monkeypatch):
     assert found[UTILIZATION] == pytest.approx(expected.percent, abs=0.5)
     assert found[READ] == 0
     assert sum(p.value for p in points if p.metric is DEVICE_READ) >= sum(d.read_bytes for d in disks.values())
-    assert {p.dims["device"] for p in points if p.metric is BUSY} == set(disks)
+    busy = {p.dims["device"]: p.value for p in points if p.metric is BUSY}
+    assert busy == {name: pytest.approx(disk.busy_time / 1000, rel=0.1, abs=1) for name, disk in disks.items()}
     assert collector.describe().startswith(f"1 path, {len(disks)} disk")
 
 

@@ -111,25 +111,24 @@ def bench(tmp_path):
         made.collector.close()
 
 
-def test_columns_are_found_by_the_names_in_the_header(bench):
-    assert bench.take(HEADER, *ROWS) == (EXPECTED, [])
+SHORT = [reordered(row).rpartition(",")[0] for row in ROWS]
 
 
-def test_without_a_header_the_columns_are_as_requested(bench):
-    assert bench.take(*map(reordered, ROWS)) == (EXPECTED, [])
-
-
-def test_without_a_header_a_row_may_lack_the_power_limit(bench):
-    rows, problems = bench.take(*(reordered(row).rpartition(",")[0] for row in ROWS))
-    assert rows == WITHOUT_LIMIT
-    assert problems == []
-
-
-def test_units_may_be_in_the_header(bench):
-    head = "index, memory.used [MiB], power.draw [W], utilization.aip [%]"
-    rows, problems = bench.take(head, "3, 672, 226, 7.5")
-    assert rows == {"3": [("gpu.memory.used", 672 * MIB), ("gpu.power", 226.0), ("gpu.utilization", 7.5)]}
-    assert problems == []
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([HEADER, *ROWS], EXPECTED),  # columns are found by their names
+        ([", ".join(reversed(line.split(", "))) for line in (HEADER, *ROWS)], EXPECTED),
+        ([*map(reordered, ROWS)], EXPECTED),  # without a header they are as requested
+        (SHORT, WITHOUT_LIMIT),
+        (
+            ["index, memory.used [MiB], power.draw [W], utilization.aip [%]", "3, 672, 226, 7.5"],
+            {"3": [("gpu.memory.used", 672 * MIB), ("gpu.power", 226.0), ("gpu.utilization", 7.5)]},
+        ),
+    ],
+)
+def test_columns_are_found_by_a_header_or_as_requested(bench, lines, expected):
+    assert bench.take(*lines) == (expected, [])
 
 
 @pytest.mark.parametrize("absent", ["N/A", "[N/A]", "[Not Supported]", "-", "", "n/a", "ERR!"])
@@ -260,10 +259,9 @@ def test_a_row_is_yielded_until_it_is_three_periods_old(bench, until):
 
 def test_a_program_without_the_power_limit_is_queried_without_it(bench, until, monkeypatch):
     monkeypatch.setattr(records, "STARTUP_WAIT", 0.1)
-    short = [reordered(row).rpartition(",")[0] for row in ROWS]
     bench.open(
         f'case "$2" in *power.max*) echo "unknown query power.max"; exit 1;; esac\n'
-        f"cat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60"
+        f"cat <<'END'\n{SHORT[0]}\n{SHORT[1]}\nEND\nexec sleep 60"
     )
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
@@ -282,9 +280,8 @@ def test_the_contract_is_kept(bench):
 
 def test_the_first_reading_waits_for_the_query_without_the_power_limit(bench, monkeypatch):
     monkeypatch.setattr(records, "STARTUP_WAIT", 20.0)
-    short = [reordered(row).rpartition(",")[0] for row in ROWS]
     made = bench.made(
-        f"case \"$2\" in *power.max*) exit 1;; esac\ncat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60",
+        f"case \"$2\" in *power.max*) exit 1;; esac\ncat <<'END'\n{SHORT[0]}\n{SHORT[1]}\nEND\nexec sleep 60",
         interval=30.0,
     )
     made._clock = time.monotonic

@@ -106,21 +106,17 @@ def test_without_a_source_the_message_says_where_it_looked(tmp_path, content):
     collector.close()
 
 
-@LINUX
-def test_the_memory_of_this_machine_agrees_with_psutil(opened):
-    found = {p.metric: p.value for p in opened(Path("/proc")).collect(at=7)}
-    expected = psutil.virtual_memory()
-    assert found[TOTAL] == expected.total
-    assert found[AVAILABLE] == pytest.approx(expected.available, abs=0.05 * expected.total)
-    assert found[UTILIZATION] == pytest.approx(expected.percent, abs=5)
-
-
-def test_psutil_yields_the_same(monkeypatch, opened):
+@pytest.mark.parametrize(
+    ("platform", "source"), [pytest.param("linux", "/proc/meminfo", marks=LINUX), ("darwin", "psutil")]
+)
+def test_the_memory_of_this_machine_agrees_with_psutil(monkeypatch, opened, platform, source):
     expected, swap = psutil.virtual_memory(), psutil.swap_memory()
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", platform)
     collector = opened(Path("/proc"))
     found = {p.metric: p.value for p in collector.collect(at=7)}
     assert found[TOTAL] == expected.total
+    assert found[AVAILABLE] == pytest.approx(expected.available, abs=0.05 * expected.total)
     assert found[USED] == pytest.approx(expected.total - expected.available, abs=0.05 * expected.total)
+    assert found[UTILIZATION] == pytest.approx(expected.percent, abs=5)
     assert (SWAP_USED in found) == (swap.total > 0)
-    assert collector.describe().endswith("GiB, psutil")
+    assert collector.describe().endswith(f"GiB, {source}")

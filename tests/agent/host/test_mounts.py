@@ -14,10 +14,7 @@ ROOT = Mount("/", "ext4", "/dev/sda1")
 def test_a_mount_is_its_point_type_and_source():
     assert TABLE[:3] == [Mount("/sys", "sysfs", "sysfs"), Mount("/proc", "proc", "proc"), ROOT]
     assert len(TABLE) == 8
-
-
-def test_a_blank_in_a_name_is_unescaped():
-    assert TABLE[-1].point.startswith("/var/lib/kubelet/plugins/kubernetes.io/vsphere-volume/mounts/[vsanDatastore] b")
+    assert "/vsphere-volume/mounts/[vsanDatastore] b" in TABLE[-1].point, "an escaped blank"
 
 
 def test_a_malformed_line_is_skipped():
@@ -31,11 +28,8 @@ def test_a_malformed_line_is_skipped():
 )
 def test_a_path_is_on_the_mount_with_the_longest_point(path, mount):
     assert mount_of(path, TABLE) == mount
-
-
-def test_the_last_of_several_mounts_on_one_point_counts():
-    table = [ROOT, Mount("/data", "autofs", "systemd-1"), Mount("/data", "nfs4", "server:/x")]
-    assert mount_of("/data", table) == table[2]
+    later = Mount(mount.point, "nfs4", "server:/x")
+    assert mount_of(path, [*TABLE, later]) == later, "the last of several on one point counts"
 
 
 def test_without_a_table_nothing_is_known(tmp_path):

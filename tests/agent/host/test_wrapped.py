@@ -47,14 +47,15 @@ def child_with_handler(ready, number, then: str) -> WrappedCommand:
     )
 
 
-@pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_the_exit_code_is_the_childs(code):
-    assert python(f"raise SystemExit({code})").code() == code
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_child_that_a_signal_ended_gives_128_and_its_number(number):
-    assert python(f"import os; os.kill(os.getpid(), {int(number)})").code() == 128 + number
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        *((f"raise SystemExit({code})", code) for code in (0, 1, 42, 255)),
+        *((f"import os; os.kill(os.getpid(), {number})", 128 + number) for number in (9, 11, 15)),
+    ],
+)
+def test_the_exit_code_is_the_childs_or_128_and_the_signal_that_ended_it(end, code):
+    assert python(end).code() == code
 
 
 def test_a_command_that_is_not_there_is_127(tmp_path):

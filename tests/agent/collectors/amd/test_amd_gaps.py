@@ -3,9 +3,9 @@
 import errno
 import json
 import time
-from pathlib import Path
 
 import pytest
+from tests.doubles.sysfs import FailingFile
 
 from chipwatch.collectors.amd.tools import pci_addresses
 from chipwatch.contract.datapoint import Level
@@ -309,21 +309,12 @@ def test_no_tool_is_started_while_a_card_sleeps(machine, read, until, smi, opene
 
 
 def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
-    class SinkClosed:
-        path = Path("runtime_status")
-
-        def read(self):
-            raise OSError(errno.ENODEV, "gone")
-
-        def close(self):
-            pass
-
     machine.card(1, power1_average=None)
     machine.card(2)
     smi.amd(["0000:01:00.0", "0000:02:00.0"])
     collector = opened()
     card = collector._cards["2"]
-    card._opened = dict.fromkeys(card._opened, SinkClosed())
+    card._opened = dict.fromkeys(card._opened, FailingFile(errno.ENODEV))
 
     def power():
         values, _ = read(collector)

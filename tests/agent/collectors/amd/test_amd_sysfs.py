@@ -4,9 +4,9 @@ import errno
 import shutil
 import struct
 from functools import partial
-from pathlib import Path
 
 import pytest
+from tests.doubles.sysfs import FailingFile
 from tests.told import devices, processes
 
 from chipwatch.collectors.amd import AmdCollector, card
@@ -304,20 +304,11 @@ def test_a_tree_that_uses_no_card_has_no_share(machine, read):
     ("code", "state"), [(errno.ENODEV, 0), (errno.EBUSY, None), (errno.EPERM, None), (errno.EIO, None)]
 )
 def test_a_card_without_readings_is_lost_only_if_the_kernel_reports_it(machine, read, code, state):
-    class Failing:
-        path = Path("gpu_busy_percent")
-
-        def read(self):
-            raise OSError(code, "failing")
-
-        def close(self):
-            pass
-
     machine.card(0)
     machine.card(1)
     collector = opened(machine.collector())
     card = collector._cards["0"]
-    card._opened |= dict.fromkeys({row.path for row in card._rows}, Failing())
+    card._opened |= dict.fromkeys({row.path for row in card._rows}, FailingFile(code))
     values, problems = read(collector)
     assert {key: value for key, value in values.items() if key[1] == "0"} == (
         {} if state is None else {("gpu.state", "0"): 0}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.sysfs import FailingFile
 from tests.told import devices, processes, reading
 
 from chipwatch.collectors.intel import IntelCollector
@@ -170,18 +171,9 @@ def test_a_card_without_sensors_or_of_another_vendor_is_ignored(machine):
 
 
 def test_a_lost_card_that_is_back_and_a_new_card_are_read(machine):
-    class Lost:
-        path = Path("temp2_input")
-
-        def read(self):
-            raise OSError(errno.ENODEV, "gone")
-
-        def close(self):
-            pass
-
     machine.xe(3)
     collector = machine.collector()
-    collector._cards["3"]._opened["device/hwmon/hwmon1/temp2_input"] = Lost()
+    collector._cards["3"]._opened["device/hwmon/hwmon1/temp2_input"] = FailingFile(errno.ENODEV)
     values, problems = read(collector)
     assert ("gpu.temperature", "3") not in values
     assert problems == ["gpu 3: the card is lost"]
