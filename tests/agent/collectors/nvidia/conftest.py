@@ -67,6 +67,11 @@ class Watch:
         self.points, self.problems, self.faults, self.seldom = [], [], {}, {}
         collector.open(Given(level=level))
 
+    def processes(self):
+        """Return the processes that the driver lists now."""
+        self.driver.tell_changes()
+        return [*self.collector._gpus.processes()]
+
     def read(self, seconds=1.0):
         """Let time pass, collect, and return the values by name and dimensions; but see `faults` and `seldom`."""
         if self.driver:

@@ -238,67 +238,57 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     told = driver(many=2)
     told.gpus[0] |= {"processes": "71:1000,72:!", "samples": "71:5:40"}
     told.gpus[1] |= {"processes": "", "samples": ""}
-    collector = watch().collector
+    watched = watch()
     dims = Dimensions(gpu="0")
-    assert [*collector._gpus.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
+    assert watched.processes() == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
     told.gpus[0]["samples"] = "71:9:100,72:9:7"
-    told.tell()
-    assert [one.utilization for one in collector._gpus.processes()] == [100, 7]
-    assert [device[:2] for device in collector._gpus.devices()] == [
+    assert [one.utilization for one in watched.processes()] == [100, 7]
+    assert [device[:2] for device in watched.collector._gpus.devices()] == [
         (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
     ]
 
 
-def test_a_process_of_which_the_driver_has_no_sample_did_nothing(driver, watch):
-    told = driver()
-    told.gpus[0] |= {"processes": "71:1,72:2", "samples": "71:5:40"}
-    collector = watch().collector
-    list(collector._gpus.processes())
-    assert [one.utilization for one in collector._gpus.processes()] == [0, 0]
-    told.gpus[0]["samples"] = "72:9:30"
-    told.tell()
-    assert [one.utilization for one in collector._gpus.processes()] == [0, 30]
+def test_a_process_of_which_the_driver_has_no_sample_did_nothing(fake, watch):
+    fake.gpus[0] |= {"processes": "71:1,72:2", "samples": "71:5:40"}
+    watched = watch()
+    watched.processes()
+    assert [one.utilization for one in watched.processes()] == [0, 0]
+    fake.gpus[0]["samples"] = "72:9:30"
+    assert [one.utilization for one in watched.processes()] == [0, 30]
 
 
-def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(driver, watch):
-    told = driver()
-    told.gpus[0] |= {"processes": "27:1,28:2", "samples": "645400:5:40"}  # in a container
-    collector = watch().collector
-    list(collector._gpus.processes())
-    told.gpus[0]["samples"] = "645400:9:30"
-    told.tell()
-    assert [one.utilization for one in collector._gpus.processes()] == [None, None]
+def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(fake, watch):
+    fake.gpus[0] |= {"processes": "27:1,28:2", "samples": "645400:5:40"}  # in a container
+    watched = watch()
+    watched.processes()
+    fake.gpus[0]["samples"] = "645400:9:30"
+    assert [one.utilization for one in watched.processes()] == [None, None]
 
 
-def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(driver, watch, process):
-    told = driver()
-    told.gpus[0] |= {"processes": "71:1", "samples": ""}
-    told.tell()
+def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(fake, watch, process):
+    fake.gpus[0] |= {"processes": "71:1", "samples": ""}
     process(71)
     watched = watch(Level.BASIC, pid=71)
     shares(watched)
-    list(watched.collector._gpus.processes())
-    told.gpus[0]["samples"] = "71:1800000000000200:42"
+    watched.processes()
+    fake.gpus[0]["samples"] = "71:1800000000000200:42"
     assert shares(watched)[BUSY] == 42
-    assert [one.utilization for one in watched.collector._gpus.processes()] == [42]
+    assert [one.utilization for one in watched.processes()] == [42]
 
 
-def test_the_clients_of_mps_are_listed_and_its_server_is_not(driver, watch, process, proc):
-    told = driver()
-    told.gpus[0] |= {"processes": "500:100,71:7", "mps": "72:8"}
-    told.tell()
+def test_the_clients_of_mps_are_listed_and_its_server_is_not(fake, watch, process, proc):
+    fake.gpus[0] |= {"processes": "500:100,71:7", "mps": "72:8"}
     for pid, name in (500, "nvidia-cuda-mps"), (71, "python"):
         process(pid)
         (proc / f"{pid}/comm").write_text(f"{name}\n")
-    assert [one.pid for one in watch().collector._gpus.processes()] == [71, 72]
+    assert [one.pid for one in watch().processes()] == [71, 72]
 
 
 def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
     told = driver(many=2)
-    collector = watch().collector
+    watched = watch()
     told.gpus[0]["lost"] = 1
-    told.tell()
-    assert {one.dims["gpu"] for one in collector._gpus.processes()} == {"1"}
+    assert {one.dims["gpu"] for one in watched.processes()} == {"1"}
 
 
 def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_driver_tells_their_place(driver, watch):
