@@ -263,6 +263,11 @@ def test_without_a_physical_disk_the_sums_are_absent(host, opened):
     assert collector.describe() == "1 path, 0 disks"
 
 
+def test_without_diskstats_the_paths_are_still_read(host, opened):
+    (host / "diskstats").unlink()
+    assert {p.metric for p in opened(host).collect(at=7)} == {UTILIZATION, USED, AVAILABLE}
+
+
 def test_without_disk_and_path_the_message_says_where_it_looked(tmp_path):
     collector = DiskCollector(DiskCollector.Config(proc=tmp_path, paths=("/a",), root=tmp_path))
     with pytest.raises(Unavailable, match=f"{tmp_path}/diskstats.*/a"):

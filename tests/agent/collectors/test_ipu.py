@@ -168,6 +168,11 @@ def test_with_watched_only_the_devices_of_the_process_tree_are_read(bench):
         supervised_process.wait()
 
 
+def test_without_watched_all_devices_are_read_even_with_a_pid(bench):
+    bench.library(DEVICES).open(pid=os.getpid())
+    assert bench.tick()[0] == EXPECTED
+
+
 def test_a_missing_process_is_unavailable(bench):
     with pytest.raises(Unavailable, match="no process 4194305 \\(/proc/4194305 is absent\\)"):
         bench.library(DEVICES).open(pid=4194305, watched=True)

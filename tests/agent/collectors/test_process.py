@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -234,6 +235,18 @@ def test_a_parent_that_ignores_its_children_is_corrected_for_a_limited_time(mach
     assert watch()[CPU_UTILIZATION] == share(40)
 
 
+def test_an_orphan_and_its_children_stay_in_the_tree(machine, watch):
+    machine.process(10, 1, began=400)
+    machine.process(11, 10)
+    watch()
+    machine.gone(10)
+    machine.process(11, 1, own=20)
+    machine.process(12, 11, own=30)
+    points = watch()
+    assert points[COUNT] == 2
+    assert points[CPU_UTILIZATION] == share(50)
+
+
 def test_a_reused_pid_is_not_in_the_tree(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=100)
@@ -284,6 +297,15 @@ def test_a_tree_of_zombies_yields_nothing(machine, watch):
     watch()
     machine.process(10, 1, state="Z", pages=0)
     assert watch() == {}
+
+
+def test_a_process_that_is_being_reaped_counts_as_ended(machine, watch):
+    machine.process(10, 1)
+    machine.process(11, 10, own=100)
+    watch()
+    machine.process(10, 1, reaped=110)
+    machine.process(11, 10, own=110, state="X")
+    assert watch()[CPU_UTILIZATION] == share(10)
 
 
 def test_a_missed_process_is_found_after_a_minute_without_a_jump(machine, watch):
@@ -625,6 +647,24 @@ def test_psutil_counts_cpu_time_and_detects_the_end():
         assert least - 1 <= last - first <= most + 1
         assert tree.read(rescan=False) is None
         assert tree.read(rescan=True) is None
+
+
+@LINUX
+def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
+    times = SimpleNamespace(user=1.5, system=0.25, children_user=100.0, children_system=100.0)
+
+    def cpu_times(_):
+        return times
+
+    cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
+    monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
+    with subprocess.Popen(["sleep", "60"]) as alone:  # this process may have children of other tests
+        tree = PsutilTree(ProcessCollector.Config(), alone.pid, detailed=False)
+        before = tree.read(rescan=False).cpu
+        times.user, times.system = 2.5, 0.75
+        after = tree.read(rescan=False).cpu
+        alone.kill()
+    assert after - before == 1500
 
 
 def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):

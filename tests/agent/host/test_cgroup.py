@@ -204,6 +204,13 @@ def test_v1_usage(machine):
     assert usage.oom_kills() == 3
 
 
+def test_the_working_set_is_never_below_zero(machine):
+    machine.process("0::/\n", V2_MOUNT.format(root="/"))
+    machine.group("", memory__current="100\n", memory__stat="inactive_file 4096\n")
+
+    assert Usage(machine.find()).memory() == (100, 0)
+
+
 def test_the_kills_are_unknown_on_an_old_kernel_that_does_not_count_them(machine):
     machine.process("5:memory:/\n", v1_mounts("/", "memory"))
     machine.group("memory", memory__oom_control="oom_kill_disable 0\nunder_oom 0\n")

@@ -103,6 +103,7 @@ def test_a_user_who_is_not_in_the_password_file_is_a_number_until_it_changes(hos
         ("/user.slice/user-1000.slice/session-3.scope", 1000, ("user", "ada", "ada")),
         ("/", 0, ("user", "root", "root")),
         ("/system.slice/jupyterhub.service", 0, ("unit", "jupyterhub.service", "root")),
+        ("/system.slice/jupyterhub.service (deleted)", 0, ("unit", "jupyterhub.service", "root")),  # it cannot end
         (f"/docker/{CONTAINER}", 1000, ("docker", CONTAINER[:12], "ada")),
         (f"/docker/{CONTAINER}", 0, ("docker", CONTAINER[:12], "")),
         (f"{KUBE}/cri-containerd-{CONTAINER}.scope", 1000, ("kubernetes", POD, "")),

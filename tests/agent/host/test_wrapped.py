@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from chipwatch.host import wrapped
-from chipwatch.host.wrapped import NotStarted, WrappedCommand, is_first_rank
+from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
 
 LONG = 60.0
 
@@ -135,6 +135,13 @@ def test_another_thread_reports_the_end_of_the_child():
     assert threads[0].daemon
 
 
+def test_an_end_before_the_first_question_is_reported():
+    child, told = python("pass"), threading.Event()
+    assert child.code() == 0
+    child.on_end(told.set)
+    assert told.wait(LONG)
+
+
 def test_the_code_may_be_asked_while_the_end_is_awaited():
     child, told = python("raise SystemExit(3)"), threading.Event()
     child.on_end(told.set)
@@ -148,6 +155,12 @@ def test_a_signal_is_passed_on(ready, number):
     ready()
     child.forward(number, None)
     assert child.code() == number + 50
+
+
+def test_every_signal_that_users_send_is_passed_on():
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2} <= set(
+        FORWARDED
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
@@ -176,7 +189,7 @@ def test_a_signal_after_the_end_goes_nowhere():
 def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
     program = """
 import fcntl, pty, termios
-from chipwatch.host.wrapped import _from_terminal
+from chipwatch.host.wrapped import FORWARDED, _from_terminal
 print(_from_terminal())
 master, slave = pty.openpty()
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

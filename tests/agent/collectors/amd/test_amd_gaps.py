@@ -366,6 +366,19 @@ def test_the_contract_is_kept_with_a_tool(machine, smi):
         assert check_collector(machine.collector(), given=Given(level=level))
 
 
+def test_closing_ends_the_tool(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"], then="exec sleep 60")
+    collector = opened()
+    read(collector)
+    read(collector)
+    until(lambda: smi.runs)
+    (source,) = collector._gaps._sources
+    child = source.tool._oneshot._process
+    collector.close()
+    assert child.child.poll() is not None
+
+
 def test_pci_addresses_are_read_from_every_form_of_a_list():
     rows = [{"gpu": 0, "bdf": "0000:0A:00.0"}, {"gpu": 1, "bdf": "N/A"}, {"gpu": 2, "bdf": 7}, {"bdf": "0000:0b:00.0"}]
     expected = {"0": "0000:0a:00.0", "1": "", "2": ""}

@@ -148,6 +148,11 @@ def test_a_virtual_machine_has_no_gpu(mac, watch):
     assert mac.leaked == 0
 
 
+def test_a_system_without_the_sign_of_a_virtual_machine_is_not_one(watch):
+    watch.open(vm=None)
+    assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
+
+
 def test_only_zeros_give_no_values(watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     watch.open(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})

@@ -121,6 +121,19 @@ def test_processes_have_their_share_again_after_the_clock_was_set_back(fake, wat
     assert shares == [None, 50, None, 70]
 
 
+def test_gpus_that_all_fail_are_searched_by_opening_nvml_again(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    watched.read()
+    for gpu in fake.gpus:
+        gpu.update(dict.fromkeys(("temperature", "power", "limit", "fields", "migs", "minor"), "!999"))
+        gpu.update({"utilization": {"gpu": "!999"}, "memory": {"v2": "!999"}})
+    watched.read()
+    fake.calls("nvmlInitWithFlags")
+    watched.read(300)
+    assert fake.calls("nvmlInitWithFlags") == 1
+
+
 def test_gpus_that_return_beside_a_lost_one_have_the_index_of_nvml(driver, watch):
     fake = driver("h100", 3)
     for gpu in fake.gpus:

@@ -20,6 +20,15 @@ def test_slow_readings_are_made_in_the_first_two_ticks_and_then_every_ten_second
     assert asked == [(1, 1), (1, 1), (0, 0), (1, 1), (0, 0), (1, 1)]
 
 
+def test_fast_readings_are_made_in_every_tick(driver, watch):
+    fake = driver("h100", 8)
+    gpu = watch(Level.BASIC)
+    fake.calls(UTILIZATION)
+    for _ in range(4):
+        gpu.read(1)
+        assert fake.calls(UTILIZATION) == 8
+
+
 def test_byte_counters_are_yielded_only_in_ticks_that_read_them(driver, watch):
     driver("h100")
     gpu = watch()

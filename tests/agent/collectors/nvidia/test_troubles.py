@@ -319,6 +319,13 @@ def test_nvml_is_reopened_only_when_every_gpu_is_lost(driver, watch):
     assert (inits, read["gpu.state{gpu=0}"], read["gpu.sm.active{gpu=1}"]) == (1, 1, 98.25)
 
 
+def test_a_required_reset_is_state_0_and_the_other_values_are_read(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["utilization"] = {"gpu": "!16"}
+    read = watch(Level.BASIC).read()
+    assert (read["gpu.state{gpu=0}"], read["gpu.temperature{gpu=0}"]) == (0, 59)
+
+
 RECOVERIES = [
     ("570.86.15", "0u", {}, 1),
     ("570.86.15", "1u", {"gpu_reset": 1}, 0),
@@ -532,6 +539,16 @@ def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, wat
     assert parts(watched) == {one["uuid"] for one in mig.values()}
     assert "gpu.memory.used{gpu=0,mig=5}" in watched.read(5)
     assert f"gpu.memory.used{{gpu=0,mig={last}}}" not in watched.read(5)
+
+
+def test_the_first_instances_of_a_gpu_are_found_within_ten_seconds(driver, watch):
+    fake = driver("h100_mig")
+    mig, fake.gpus[0]["mig"] = fake.gpus[0]["mig"], None
+    watched = watch(Level.BASIC)
+    watched.read(), watched.read(5), watched.read(5)
+    fake.gpus[0]["mig"] = mig
+    watched.read(5), watched.read(5)
+    assert parts(watched) == {one["uuid"] for one in mig.values()}
 
 
 def test_a_gpu_that_is_divided_no_more_has_its_utilization_again(driver, watch):
