@@ -15,10 +15,7 @@ def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGHUP))
     if not os.path.isdir(os.path.dirname(__file__)):  # noqa: PTH112, PTH120  # pathlib may not be loaded yet
         sys.exit("chipwatch: it cannot run from a zip file: install the wheel, or take the one file (`make packages`)")
-    from chipwatch.commands.deferred import defer  # noqa: PLC0415  # loading takes time
-
-    defer()
-    from chipwatch.commands.cli import main as run  # noqa: PLC0415
+    from chipwatch.commands.cli import main as run  # noqa: PLC0415  # loading takes time
 
     run()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from chipwatch.config import load as configuration
 from chipwatch.config import plugins
-from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.errors import CommandError, ConfigError
@@ -19,7 +18,7 @@ from chipwatch.contract.sink import Sink
 
 log = logging.getLogger(__name__)
 
-Known = Mapping[str, EntryPoint] | None
+Known = Mapping[str, plugins.EntryPoint] | None
 """The installed plugins of a group by name; None: look them up."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -102,7 +101,9 @@ def build_sources(
 
 def delivery_offset(host: str) -> float:
     """Return by which share (0 to 1) of a flush period `host` delays deliveries: not all of a fleet send at once."""
-    return zlib.crc32(host.encode()) / 2**32
+    from random import Random
+
+    return Random(host).random()  # noqa: S311  # no secret
 
 
 def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 import time
 from collections import Counter
@@ -59,7 +58,9 @@ class Pauses:
         if isinstance(after, int | float) and after > 0:  # a plugin may set a text here
             pause = min(after, MAX_AFTER)
         else:
-            pause = random.Random().uniform(0, min(cap, base * 2.0 ** min(failures - 1, 30)))  # noqa: S311  # no secret
+            from random import Random
+
+            pause = Random().uniform(0, min(cap, base * 2.0 ** min(failures - 1, 30)))  # noqa: S311  # no secret
         return pause, max(pause, cap)
 
 

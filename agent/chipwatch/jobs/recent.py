@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
@@ -238,15 +237,13 @@ def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iter
     clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
     if clocks:
         yield JobFigure("clocks", len(clocks))
-    weak = lowest(power, 0.1)
-    if weak is not None and weak[0][1] == busiest:
+    if (weak := lowest(power, 0.1)) is not None and weak[0][1] == busiest:
         yield JobFigure("weak", 1 - power[weak] / median(power.values()))
     if (slow := lowest(clocks, 0.05)) is not None:
         middle = median(clocks.values())
         words = f"{slow[0][1]} runs at {clocks[slow]:,.0f} MHz, its peers at {middle:,.0f} MHz"
         yield JobFigure("slow", 1 - clocks[slow] / middle, words)
-    hot = _highest(throttled, 0.1)
-    if hot is not None and (slow is None or hot == slow):
+    if (hot := _highest(throttled, 0.1)) is not None and (slow is None or hot == slow):
         middle = median(throttled.values())
         warm = f" at {heat[hot]:.0f} C" if hot in heat else ""
         words = f"{100 * throttled[hot]:.0f} % of the time{warm}, its peers {100 * middle:.0f} %"
@@ -263,7 +260,7 @@ def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[P
                 if metric == name and (place := place_of(dims)) in mine:
                     by_place.setdefault(place, []).append(value)
         if by_place:
-            return {place: fmean(each) for place, each in by_place.items() if len(each) >= LEAST_READINGS}
+            return {place: sum(each) / len(each) for place, each in by_place.items() if len(each) >= LEAST_READINGS}
     return {}
 
 
@@ -291,7 +288,7 @@ def _late(
         return
     words = f"{latest[0][1]} (process {last[latest].pid})"
     yield JobFigure("rank.late", late[latest] - median(late.values()), words)
-    blocked = {place: fmean(place in moment and moment[place].blocked for moment in moments) for place in spent}
+    blocked = {place: sum(place in now and now[place].blocked for now in moments) / len(moments) for place in spent}
     delays = {place: SECOND * (last[place].delay - first[place].delay) / time for place in spent}
     for name, each in (("rank.files", blocked), ("rank.cpu", delays)):
         if _highest(each, 0.1) == latest:
@@ -303,6 +300,12 @@ def _late(
 
 def _highest(shares: Mapping[Place, float], least: float) -> Place | None:
     return lowest({place: 1 - share for place, share in shares.items()}, least)
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle of some values; the module `statistics` would take 0.4 MB."""
+    ordered = sorted(values)
+    return (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
 
 
 def lowest(values: Mapping[Place, float], least: float) -> Place | None:

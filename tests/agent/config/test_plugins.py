@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import email.message  # noqa: F401  # importlib.metadata loads it late, when a test has taken it off the path
+import importlib.metadata
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +82,94 @@ print(loaded, sorted(m for m in sys.modules if m.startswith("chipwatch.collector
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set() ['chipwatch.collectors.memory']\n"
+
+
+# -- entry points are those that importlib.metadata finds
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """Two folders, and nothing else on the path."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(sys, "path", [*map(str, folders)])
+    return folders
+
+
+def install(folder, info, text, name="thing"):
+    (folder / info).mkdir()
+    (folder / info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (folder / info / "entry_points.txt").write_text(text, encoding="utf-8")
+
+
+def by_library(group):
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
+
+
+def found(group):
+    return {name: point.value for name, point in plugins.installed(group).items()}
+
+
+@pytest.mark.parametrize(
+    "group", ["console_scripts", "pytest11", "chipwatch.collectors", "chipwatch.sinks", "nothing.of.the.kind"]
+)
+def test_all_that_is_installed_here_is_found(group):
+    assert found(group) == by_library(group)
+    assert group == "nothing.of.the.kind" or by_library(group)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[a]\nx = m:C\n",
+        "[a]\nx=m:C\n[b]\ny = m:D\n",
+        "# note\n\n[ b ]\n[a]\n  x  =  m.n:C.D  \n#y = m:D\n",
+        "[a]\r\nx = m:C [extra, other]\r\n",
+        "[a]\nö = m:Ä\n[a]\ny = m:D\n",
+        "x = m:C\n[ab]\nz = m:E\n",
+        "",
+    ],
+)
+def test_the_file_is_read_as_the_library_reads_it(path, text):
+    install(path[0], "thing-1.dist-info", text)
+    assert found("a") == by_library("a")
+
+
+def test_a_distribution_counts_where_it_stands_first(path):
+    install(path[0], "some_thing-2.dist-info", "[a]\nnew = m:C\n", "some-thing")
+    install(path[1], "Some.Thing-1.dist-info", "[a]\nold = m:C\n", "Some.Thing")
+    install(path[1], "other.egg-info", "[a]\nother = m:C\n", "other")
+    assert found("a") == by_library("a") == {"new": "m:C", "other": "m:C"}
+
+
+def test_the_files_are_read_once_until_a_folder_changes(path, monkeypatch):
+    install(path[0], "thing-1.dist-info", "[a]\nx = m:C\n[b]\ny = m:D\n")
+    os.utime(path[0], ns=(1, 1))
+    reads = []
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda place, pattern: reads.append(place) or glob(place, pattern))
+    assert (found("a"), found("b")) == ({"x": "m:C"}, {"y": "m:D"})
+    assert len(reads) == len(path)
+    install(path[0], "later-1.dist-info", "[a]\nz = m:E\n", "later")
+    os.utime(path[0], ns=(2, 2))
+    assert found("a") == {"x": "m:C", "z": "m:E"}
+    assert len(reads) == 2 * len(path)
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"\xff"), lambda file: (file.unlink(), file.mkdir())])
+def test_a_file_that_cannot_be_read_costs_only_its_own_plugins(path, damage):
+    install(path[0], "broken-1.dist-info", "", "broken")
+    damage(path[0] / "broken-1.dist-info/entry_points.txt")
+    install(path[1], "thing-1.dist-info", "[a]\nx = m:C\n")
+    sys.path.append(str(path[0] / "not there"))
+    assert found("a") == {"x": "m:C"}
+
+
+def test_the_object_may_be_part_of_another():
+    assert plugins.EntryPoint("pathlib:Path.home [extra]").load() == plugins.EntryPoint("pathlib:Path").load().home
+    assert plugins.EntryPoint(" json ").load().__name__ == "json"
+    with pytest.raises(ModuleNotFoundError):
+        plugins.EntryPoint("no_such_module:C").load()
+    with pytest.raises(ImportError, match="module 'json' has no attribute 'nothing'"):
+        plugins.EntryPoint("json:nothing").load()

@@ -9,11 +9,11 @@ from tests.doubles.frame import MemorySink
 
 from chipwatch.config import plugins
 from chipwatch.config.convert import ConfigError
-from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import load
 from chipwatch.config.naming import rename
 from chipwatch.config.options import Config, SinkOptions
+from chipwatch.config.plugins import EntryPoint
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import CommandError
@@ -165,7 +165,7 @@ def test_a_plugin_is_built_from_its_options(installed):
 
 
 def test_a_missing_library_is_named_with_the_extra_to_install():
-    known = {"google": EntryPoint("google", "no_such_library:Sink")}
+    known = {"google": EntryPoint("no_such_library:Sink")}
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "google", config(), known)
     line = "sink google cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'google'"

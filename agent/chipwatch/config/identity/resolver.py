@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -208,7 +207,9 @@ class Identity:
             self._add(source, answer)
             if not answer.retry:
                 break
-            self._closed.wait(random.uniform(delay / 2, delay))  # noqa: S311  # not a secret
+            from random import uniform
+
+            self._closed.wait(uniform(delay / 2, delay))  # noqa: S311  # not a secret
             delay = min(2 * delay, longest)
 
     def _add(self, source: IdentitySource, answer: IdentityAnswer) -> None:
