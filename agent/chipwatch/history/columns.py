@@ -28,28 +28,23 @@ from chipwatch.history.event import LATEST, Event
 
 FORMAT: Final = 1
 """Version of both formats; a later one is refused."""
-MOST_SERIES: Final = 50_000
-MOST_POINTS: Final = 7_000_000
-"""Most points of a file, besides one for each four bytes of it. A point takes 16 bytes of memory; for what else
-counts, see `_weight`."""
+MOST_SERIES, MOST_POINTS = 50_000, 7_000_000
+"""Most series and points of a file, besides a point for each four bytes of it. A point takes 16 bytes of memory;
+for what else counts, see `_weight`."""
 LONGEST: Final = 4 << 20
 """Most bytes of a line."""
-MOST_OBJECTS: Final = 50_000
-MOST_NUMBERS: Final = 200_000
+MOST_OBJECTS, MOST_NUMBERS = 50_000, 200_000
 """Most objects of a line, and most numbers or texts: decoded, a line then takes 40 MB at most."""
-MOST_WORK: Final = 256 << 20
+MOST_WORK, RATIO = 256 << 20, 96
 """Most bytes of an unpacked file, besides RATIO for each byte of the file as it is."""
-RATIO: Final = 96
 PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
 """Bytes that a line, an object and a number count as, besides their own, for the time that reading them takes."""
 WASTE: Final = 16 << 20
 """Bytes of unreadable lines, counted in the same way, after which the rest of the file is not tried."""
 CHECKSUM: Final = b',"crc":'
 """Text before the CRC-32 at the end of a line."""
-MALFORMED: Final = (ValueError, OverflowError, LookupError)
-ERRORS: Final = (OSError, EOFError, zlib.error)
-GZIP: Final = b"\x1f\x8b"
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MALFORMED, ERRORS = (ValueError, OverflowError, LookupError), (OSError, EOFError, zlib.error)
+GZIP, EPOCH = b"\x1f\x8b", datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotARecording(CommandError):
@@ -184,10 +179,9 @@ def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
 
 
 def _is_of(run: object, path: Path) -> bool:
-    try:
+    with suppress(NotARecording):  # the user did not name this file, so it may be anything
         return _run_of(path) == run
-    except NotARecording:  # the user did not name this file, so it may be anything
-        return False
+    return False
 
 
 def _run_of(path: Path) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.base.system import SAFE
+from chipwatch.history.journal import write_whole
 from chipwatch.host.state_file import read_state
 
 MOST_BYTES: Final = 10 << 20
@@ -54,8 +54,7 @@ def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> bool:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE, 0o600), "r+b", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
             data = b"\n" + data
-        if (file.write(data) or 0) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(file.fileno(), data)
     if size + len(data) >= MOST_BYTES:
         path.replace(earlier(path))
     return True
@@ -83,10 +82,9 @@ def read(path: Path, since: float) -> list[JobRecord]:
 
 
 def _records(data: bytes) -> Iterator[JobRecord]:
-    decoder = msgspec.json.Decoder(JobRecord)
     for line in data.splitlines():
         with suppress(ValueError, RecursionError):  # an incomplete or corrupt line
-            yield decoder.decode(line)
+            yield msgspec.json.decode(line, type=JobRecord)
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,11 @@ from chipwatch.base.system import SAFE
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.history.columns import LONGEST, SLOT, checksummed
 
-MOST_SERIES: Final = 20_000
-MOST_TABLE: Final = 4 << 20
+MOST_SERIES, MOST_TABLE = 20_000, 4 << 20
 """Most series of one journal, and most bytes of their names and dimensions; further series are left out."""
 TOGETHER: Final = 100
 """Most series that one line describes."""
-MINUTE: Final = 60 * 10**9
-FEWEST: Final = 10
+MINUTE, FEWEST = 60 * 10**9, 10
 """A journal is ended and compressed after a MINUTE (in ns) if it has FEWEST rows."""
 SYNC: Final = 1.5
 """Seconds between two syncs of the file to the disk; one costs as much CPU as the rest of two ticks."""

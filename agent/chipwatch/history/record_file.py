@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
+from io import FileIO
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +33,15 @@ class RecordFile:
     """The recording of a run that goes on; used by one thread."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Make the file, and rename a recording that is there; raise NotARecording for another file, or OSError."""
+        """
+        Make the file, and rename a recording that is there; raise OSError.
+
+        Raise NotARecording for a file of another kind, and for one that another agent writes.
+        """
         self.path, self._header = path, header
         self._journal: Journal | None = None
+        self._lock = ExitStack()
+        """Holds the file, locked until `close`: two agents would write over each other."""
         self._points = self._last = 0
         """Number of points in the file, and the time of the last tick (ns since the epoch)."""
         self.is_short = False
@@ -48,10 +58,10 @@ class RecordFile:
             return
         journal = self._journal
         if at < self._last - STEP:  # the clock was set back, and times in a file must ascend
-            self.close()
+            self._end_journal()
             self._begin()
         elif journal and (journal.is_old(at, MINUTE) or journal.is_full or journal.points >= MOST_VALUES):
-            self.close()
+            self._end_journal()
         self._last = at
         journal = self._journal = self._journal or Journal(tail_of(self.path), self._header)
         journal.add([point if point.metric.kind is Kind.COUNTER else _rounded(point) for point in points], at)
@@ -66,7 +76,11 @@ class RecordFile:
             self._append(checksummed(line))
 
     def close(self) -> None:
-        """Move the journal into the file; raise OSError or NotARecording. Safe to call twice."""
+        """Move the journal into the file, for the last time; raise OSError or NotARecording. Safe to call twice."""
+        with self._lock:
+            self._end_journal()
+
+    def _end_journal(self) -> None:
         journal, self._journal = self._journal, None
         if journal is None:
             return
@@ -100,16 +114,25 @@ class RecordFile:
 
     def _begin(self) -> None:
         """Begin a new file. One that is there takes in the tail that a killed agent left, and gets the next number."""
+        self._lock_path()
         if (tail := tail_of(self.path)).exists():
             self._take_in(tail)
-        if self.path.exists():
-            number = 1
-            while (other := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
-                number += 1
-            self.path.rename(other)
-        self._series.clear()
-        self._points = 0
+        if self.path.stat().st_size:
+            others = (self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}") for number in count(1))
+            self.path.rename(next(other for other in others if not other.exists()))
+            self._lock_path()
+        self._series, self._points = set(), 0
         self._append(checksummed(encode_json(self._header())))
+
+    def _lock_path(self) -> None:
+        """Make the file if it is not there, and lock it where the file system can; raise NotARecording or OSError."""
+        self._lock.close()
+        file = self._lock.enter_context(FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            if isinstance(problem, BlockingIOError):
+                raise NotARecording(f"{self.path}: another agent writes it; name another file") from problem
 
 
 def _rounded(gauge: Datapoint) -> Datapoint:

@@ -25,18 +25,14 @@ from chipwatch.history.journal import MINUTE, STEP, Header, Journal, encode_json
 
 SYNC: Final = 10.0
 """Seconds between two syncs to the disk: a power cut costs that time, a kill nothing."""
-MOST_BYTES: Final = 8 << 20
-MOST_POINTS: Final = 4_000_000
+MOST_BYTES, MOST_POINTS = 8 << 20, 4_000_000
 """Most bytes and points of all journals of a ring, so that an incident can be loaded."""
 PARTS: Final = 5
 """Least number of journals for the time to keep; one more is being written."""
 RINGS: Final = 4
 """Most rings in one state folder: each agent that uses the folder at the same time has one."""
-INCIDENTS: Final = "incidents"
-MOST_INCIDENTS: Final = 20
-MOST_INCIDENT_BYTES: Final = 200 << 20
-ENDING: Final = ".chipwatch"
-MOMENT: Final = len("20261123T104102Z")
+MOST_INCIDENTS, MOST_INCIDENT_BYTES = 20, 200 << 20
+INCIDENTS, ENDING, MOMENT = "incidents", ".chipwatch", len("20261123T104102Z")
 KILLED: Final = "killed"
 """Cause of the incident that the agent was killed, or its machine went down."""
 
@@ -141,7 +137,7 @@ class Ring:
         for path in left:
             for line in filter(is_whole, lines_of(path)):
                 with contextlib.suppress(ValueError, RecursionError):
-                    lines.append(_DECODER.decode(line))
+                    lines.append(msgspec.json.decode(line, type=_Known))
         last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
         events = (line.event for line in lines if line.event)
         event = next((event for event in events if event.at > sealed and event.cause != WHY), None)
@@ -188,9 +184,6 @@ class _Known(msgspec.Struct):
     at: Moment = 0
     sealed: Moment = 0
     event: Event | None = None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Known)
 
 
 def _name(at: int, cause: str) -> str:
