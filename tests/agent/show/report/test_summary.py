@@ -85,15 +85,12 @@ def test_the_first_line_shows_no_options_since_they_may_hold_secrets(summary, en
     assert "secret" not in first
 
 
-def test_a_signal_that_ended_the_command_is_named(summary):
-    command = WrappedCommand(["sh", "-c", "kill -9 $$"])
-    command.code()
-    assert next(summary.lines(command)).startswith("chipwatch: sh ended with 137 (SIGKILL) after ")
-
-
-@pytest.mark.parametrize(("code", "told"), [(1, "1"), (143, "143 (SIGTERM)"), (255, "255")])
-def test_an_exit_code_names_a_signal_only_where_that_signal_exists(summary, code, told):
-    command = WrappedCommand(["sh", "-c", f"exit {code}"])
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [("kill -9 $$", "137 (SIGKILL)"), ("exit 1", "1"), ("exit 143", "143 (SIGTERM)"), ("exit 255", "255")],
+)
+def test_the_signal_that_ended_the_command_is_named_where_that_signal_exists(summary, script, told):
+    command = WrappedCommand(["sh", "-c", script])
     command.code()
     assert next(summary.lines(command)).startswith(f"chipwatch: sh ended with {told} after ")
 
@@ -459,35 +456,25 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     )
 
 
-def test_points_that_are_kept_have_the_reason_beside_them():
-    pipeline, summary = Pipeline(cloud=Ledger()), RunSummary()
+@pytest.mark.parametrize(
+    "case",
+    [
+        (0, {"collected": 14}, 14, {"last_error": "no run: set MLFLOW_RUN_ID\n"}, "0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"),
+        (480, {"collected": 18}, 498, {}, "0 of 18 points, 18 kept, 480 kept from earlier runs"),
+        (17, {"collected": 14, "sent": 14}, 17, {"elsewhere": 17}, "14 of 14 points, 17 kept for another destination"),
+    ],
+    ids=["the reason", "an earlier run", "another destination"],
+)  # fmt: skip
+def test_points_that_are_kept_have_the_reason_beside_them_and_others_are_counted_apart(case, ended):
+    earlier, owed, kept, state, said = case
+    pipeline, summary = Pipeline(cloud=Ledger(collected=earlier, spooled=earlier)), RunSummary()
     summary.listen(pipeline)
-    pipeline.routes[0].ledger.add({"collected": 14})
-    pipeline.routes[0].ledger.spooled = 14
-    pipeline.routes[0].last_error = "no run: set MLFLOW_RUN_ID\n"
-    command = WrappedCommand(["true"])
-    command.code()
-    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"
-
-
-def test_points_that_an_earlier_run_left_are_counted_apart():
-    pipeline, summary = Pipeline(cloud=Ledger(collected=480, spooled=480)), RunSummary()
-    summary.listen(pipeline)
-    pipeline.routes[0].ledger.add({"collected": 18})
-    pipeline.routes[0].ledger.spooled = 498
-    command = WrappedCommand(["true"])
-    command.code()
-    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 18 points, 18 kept, 480 kept from earlier runs"
-
-
-def test_points_for_another_destination_are_not_owed_to_this_one():
-    pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), RunSummary()
-    summary.listen(pipeline)
-    pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
-    pipeline.routes[0].spool.ledger.elsewhere = 17
-    command = WrappedCommand(["true"])
-    command.code()
-    assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"
+    (route,) = pipeline.routes
+    route.ledger.add(owed)
+    route.ledger.spooled = kept
+    route.last_error = state.get("last_error")
+    route.ledger.elsewhere = state.get("elsewhere", 0)
+    assert [*summary.lines(ended)][-1] == f"  sent      cloud {said}"
 
 
 def test_counters_that_are_reset_do_not_fall(pipeline, summary, ended):
