@@ -524,6 +524,7 @@ def test_the_table_shows_incidents_as_a_count_and_says_once_which_file_a_new_one
         sink.write([count, RECORDED._replace(at=AT + n * SECOND)])
     lines = stream.getvalue().decode().splitlines()
     assert [lines[0], lines.count(SAID)] == [SAID, 1]
+    assert written([RECORDED], format="table")[0] == f"{SAID}\n", "alone it is its sentence"
     assert [line.split() for line in lines if "total" in line] == [["agent", "xid", "incidents", "3", "total"]] * 3
     assert not any("recorded     1" in line for line in lines)
 
@@ -772,6 +773,17 @@ def test_columns_of_accelerators_without_room_follow_below():
     assert max(map(len, text.splitlines())) <= 80
     assert [line.split()[0] for line in text.splitlines() if line[:1].isalnum()][1:] == ["gpu", "0", "1"] * 2
     assert text.count("figure.number.") == 8
+
+
+def test_what_does_not_fit_beside_its_family_follows_below(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    metrics = [gauge(f"cpu.figure.{n}", "%", "F.") for n in range(5)]
+    text, _ = written([metric.point(AT, 12.0) for metric in metrics], format="table")
+    assert text.splitlines()[1:-1] == [
+        "cpu        figure.0    12 %     figure.1    12 %",
+        "           figure.2    12 %     figure.3    12 %",
+        "           figure.4    12 %",
+    ]
 
 
 # -- emf

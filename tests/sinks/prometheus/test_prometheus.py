@@ -163,6 +163,12 @@ def test_a_port_in_use_and_an_address_that_is_not_ours_are_reported(sink):
         PrometheusSink(PrometheusSink.Config(listen="192.0.2.1:0")).open()
 
 
+def test_a_series_that_no_page_can_have_is_refused_before_it_is_sent(sink):
+    assert "the machine" in sink.refuses(gauge("target_info", "1", "X."), Dimensions())
+    assert sink.refuses(POWER, Dimensions(gpu="0")) is None
+    assert (sink.destination(), sink.describe(), sink.waits()) == ({"listen": "127.0.0.1:0"}, sink.url, False)
+
+
 @pytest.mark.parametrize("listen", ["", "9465x", "host:", "127.0.0.1:70000", "127.0.0.1"])
 def test_an_invalid_listen_address_is_reported_at_the_start(listen):
     with pytest.raises(ConfigError, match="listen: expected"):
