@@ -94,7 +94,7 @@ class _Counter:
 
     def __init__(self, point: Datapoint, *, holds_zero: bool) -> None:
         self.point, self.holds_zero = point, holds_zero
-        self.given = point.start_time
+        self.given: int | None
         """The start time that the collector set."""
         self.began: int | None = None
         """The start time to send instead, if the counter was reset and the collector did not notice."""

@@ -172,6 +172,13 @@ def test_a_missing_library_is_named_with_the_extra_to_install():
     assert str(caught.value) == line
 
 
+@pytest.mark.parametrize("module", ["json.no_such", "no_such.json"])
+def test_a_library_that_a_plugin_will_import_is_missed_before_it_is_built(installed, monkeypatch, module):
+    monkeypatch.setattr(plugins.load(plugins.COLLECTORS, "load"), "needs", Needs(libraries=(module,)))
+    with pytest.raises(NotLoaded, match=f"^collector load cannot be loaded: No module named '{module}'$"):
+        build_plugin(plugins.COLLECTORS, "load", config())
+
+
 def test_no_extra_is_named_where_there_is_none(installed):
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "needy", config())

@@ -163,6 +163,10 @@ def check_summary(samples, rank=0.01):
         assert below / len(samples) - error <= share <= upto / len(samples) + error, (share, value)
 
 
+def test_the_first_window_ends_with_a_tick():
+    assert [Window(60, born=BORN).first_seconds(interval) for interval in (0, 7.0, 60.0)] == [0, 63, 60]
+
+
 @given(st.lists(REASONABLE, min_size=1, max_size=400))
 def test_the_mean_lies_between_minimum_and_maximum(samples):
     window = Window(3600, born=BORN)

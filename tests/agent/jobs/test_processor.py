@@ -217,6 +217,7 @@ def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
         Dimensions(of_pod, container="trainer", gpu="0"): 1.0,
         Dimensions(of_pod, container="evaluator", gpu="1"): 1.0,
     }
+    assert not any("container" in point.dims for point in machine.points if point.metric.name == "job.gpus")
 
 
 def test_a_gpu_in_place_of_another_has_its_own_uuid():

@@ -162,5 +162,13 @@ def test_many_short_jobs_leave_a_record_each_though_few_accounts_are_kept():
     assert [row["job"] for row in machine.records] == [str(n) for n in range(40)]
 
 
+def test_jobs_that_are_added_up_leave_no_record_of_their_sum():
+    machine, gpus = Kept(max_jobs=1), range(3)
+    for n in range(30):
+        processes = [(gpu, gpu + 10) for gpu in gpus if n < 3]
+        machine.tick(processes, dict.fromkeys(gpus, BUSY), owners={gpu + 10: job(gpu) for gpu in gpus if n < 3})
+    assert {row["job"] for row in machine.records} <= {str(gpu) for gpu in gpus}
+
+
 def test_the_columns_of_causes_are_the_causes():
     assert {name for name, _ in causes.CAUSES} == set(CAUSES)

@@ -10,7 +10,7 @@ from tests.doubles.sysfs import FailingFile
 from tests.told import devices, processes
 
 from chipwatch.collectors.amd import AmdCollector, card
-from chipwatch.contract.datapoint import Level, counter
+from chipwatch.contract.datapoint import Dimensions, Level, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.plugin import Given
@@ -333,8 +333,8 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
     machine.put("class/kfd/kfd/proc/11/vram_4712", 7 * 2**20)
     collector = machine.collector()
     collector.open(Given())
-    found = {(one.pid, one.dims["gpu"], one.memory) for one in processes(collector)}
-    assert found == {(10, "1", 5 * 2**20), (11, "2", 7 * 2**20)}
+    found = {(one.pid, one.dims, one.memory) for one in processes(collector)}
+    assert found == {(10, Dimensions(gpu="1"), 5 * 2**20), (11, Dimensions(gpu="2"), 7 * 2**20)}
     assert {name: device.dims["gpu"] for device in devices(collector) for name in device.ids} == {
         "0000:01:00.0": "1", "card1": "1", "0": "1", "0000:02:00.0": "2", "card2": "2", "1": "2"
     }  # fmt: skip

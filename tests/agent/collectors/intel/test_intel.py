@@ -112,6 +112,8 @@ def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machi
     assert values["gpu.power", "3"] == 50
     assert values["gpu.power.utilization", "3"] == pytest.approx(100 * 50 / 190)
     assert values["gpu.utilization", "3"] == 75
+    machine.now += 2 * SECOND
+    assert read(collector)[0]["gpu.power", "3"] == 0
 
 
 def test_the_time_in_which_a_card_slept_is_neither_busy_nor_a_draw_of_power(machine):
