@@ -61,7 +61,7 @@ def duration(seconds: float, units: int = 4) -> str:
 
 
 def count(number: int, verb: str = "") -> str:
-    """Return `1 point is` or `2 points are`, for a number of points and the `verb` are."""
+    """Return a number of points in words; a `verb` is changed to fit it: `1 point is`, `2 points are`."""
     if number == 1:
         return f"1 point {SINGULAR.get(verb, verb)}".rstrip()
     return f"{number:,} points {verb}".rstrip()

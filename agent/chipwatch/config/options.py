@@ -1,4 +1,4 @@
-"""The options of the agent and of any sink, with their texts, types and defaults."""
+"""The general options of the agent, its sinks and its collectors. The docstring of an option is its help."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RecorderOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
+    """The general options. Options of a plugin are in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
     """Destinations: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,

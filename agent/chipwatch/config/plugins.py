@@ -107,15 +107,17 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
         plugin = cls(config)
         if fault := hides(plugin, CONTRACTS[group]):
             raise TypeError(f"it {fault}")
-        if group == SINKS and not (
-            isinstance(limits := getattr(plugin, "limits", None), Limits) and limits.max_points > 0
-        ):
-            raise TypeError(f"limits: expected Limits with max_points from 1, got {limits!r:.27}")
-        metrics = () if group == SINKS else plugin.metrics
+        if group == SINKS:
+            limits = getattr(plugin, "limits", None)
+            if not (isinstance(limits, Limits) and limits.max_points > 0):
+                raise TypeError(f"limits: expected Limits with max_points from 1, got {limits!r:.27}")
+            plugin.waits()
+            return plugin
+        metrics = plugin.metrics
         if not (isinstance(metrics, Sequence) and all(isinstance(metric, Metric) for metric in metrics)):
             raise TypeError(f"metrics: expected a tuple of Metric, got {metrics!r:.60}")
-        if group != PROCESSORS:
-            (plugin.waits if group == SINKS else plugin.yields_others)()
+        if group == COLLECTORS:
+            plugin.yields_others()
     return plugin
 
 

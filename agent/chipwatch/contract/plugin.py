@@ -58,7 +58,7 @@ class Needs:
     """Up to this level, it has nothing to do on a host without a device: the agent reads it once, or never calls it."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a text in place of several names: its letters are none."""
+        """Raise TypeError for a single text where names are expected: its letters would count as names."""
         for field in ("events", "always", "words", "libraries"):
             names = getattr(self, field)
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):

@@ -39,7 +39,7 @@ class TrustedClock:
         return wall
 
     def compare(self, service_time: int) -> None:
-        """Trust the clock at once if it agrees with a service's time (ns), else not until its next step."""
+        """Trust the clock at once if it agrees with a service's time (ns), else no more until it is set again."""
         now, wall = self._monotonic(), self._wall()
         agrees = abs(wall - service_time) <= MAX_DRIFT
         self._offset, self._trusted_from = wall - now, now if agrees else math.inf

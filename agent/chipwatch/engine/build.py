@@ -179,8 +179,8 @@ def duplicates(
         if not place:
             continue
         other, theirs = others.setdefault((type(sink), place), (name, wanted))
-        both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
-        if other != name and (twice := next(both, None)):
+        twice = next((metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric)), None)
+        if other != name and twice:
             yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
 
 
@@ -220,7 +220,7 @@ def profile_of(sink: Sink, config: Config) -> str:
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:
-    """Return the length of the sink's windows in seconds; raise ConfigError if the sink does not take it so short."""
+    """Return the length of the sink's windows in seconds; raise ConfigError if the sink needs longer ones."""
     wanted, limits = sink_options(name, config).window, sink.limits
     length = limits.window if wanted is None else wanted
     if length < limits.spacing:
@@ -247,7 +247,8 @@ def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str])
     """
     if needs_zeros(name, sink, config):
         return lambda _: False
-    zeros = sink.limits.zeros if (option := sink_options(name, config).zeros) is None else option
+    option = sink_options(name, config).zeros
+    zeros = sink.limits.zeros if option is None else option
     return lambda metric: metric.name in events or (zeros is None and metric.counts_events)
 
 

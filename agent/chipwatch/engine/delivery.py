@@ -255,7 +255,7 @@ class SinkDelivery:
             log.info("%s: %s", self.name, end)
             self.on_closed()
             self._end_all()
-        except BaseException as problem:  # a plugin's SystemExit, too
+        except BaseException as problem:  # also a SystemExit of a plugin
             if not self._batches.is_halfway:
                 self.spool.release()
             pause = self._fail(problem, is_last=is_last)

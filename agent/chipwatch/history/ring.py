@@ -155,7 +155,7 @@ class Ring:
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
         path = self.incidents / f"{_name(event.at, event.cause)}{ENDING}"
-        with open_private(self._folder / "new") as raw:  # not there: another agent may seal the same incident
+        with open_private(self._folder / "new") as raw:  # another agent may write that file now
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.writelines(map(checksummed, (encode_json(self._header()), encode_json({"event": event}))))
                 for journal in journals:

@@ -171,8 +171,8 @@ class ExpositionReader:
                 if value < 0:
                     continue
                 if value < series.last or series.last < 0 or created.at != series.created_at:
-                    # At the first reading or a reset, take the page's new start time. If it has none, take the time of
-                    # this reading (at the first one), or a time after the last reading.
+                    # At a first reading or a reset, take the page's new start time. If it has none, take this moment
+                    # (first reading), or a moment after the last reading (reset).
                     given = at if series.last < 0 else start_after(series.read_at, series.start_time, at)
                     if created.at is not None and created.at != series.created_at:
                         given = created.at

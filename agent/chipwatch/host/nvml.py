@@ -205,7 +205,7 @@ nvmlDeviceGetVirtualizationMode = _number("nvmlDeviceGetVirtualizationMode")
 nvmlDeviceGetGridLicensableFeatures_v4 = _struct(
     "nvmlDeviceGetGridLicensableFeatures_v4", "iI" + 3 * "II128s128sII5HB0I"
 )
-"""Return whether licences apply, the number of features, and 12 values of each of 3 features; the second is `on`."""
+"""Return whether licences apply, the number of features, then 12 values for each of 3 features; the 2nd: is it on."""
 nvmlVgpuInstanceGetLicenseInfo_v2 = _struct("nvmlVgpuInstanceGetLicenseInfo_v2", "BI5HBI")
 """Return whether a vGPU has a licence, six numbers of its end, and its state."""
 nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")

@@ -233,7 +233,7 @@ class Owners:
         lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
             return None  # the process has ended in the meantime
-        owners = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
+        owners = filter(None, (parse(line.split(":", 2)[-1]) for line in lines))
         user = Owner(USER, self._users.name(uid))
         owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=user)
         owner = owner._replace(since=epoch(self._proc, began))

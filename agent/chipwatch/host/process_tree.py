@@ -26,7 +26,7 @@ IO: Final = "process.io"
 FILES: Final = "process.open_files"
 MOST_ANCESTORS: Final = 100
 MAX_READINGS: Final = 3
-"""Readings for which an ended child's amount is expected in its parent's total; usually one is enough."""
+"""Number of readings to wait until a parent's total includes a child that has ended; usually one is enough."""
 
 
 class ReapedTotal:

@@ -196,7 +196,7 @@ class Folders:
 
 
 def each(key: str, rows: Sequence[FileRow]) -> Find:
-    """Return a function for `find` that makes a device of each folder, whose name is the dimension `key`."""
+    """Return a `find` for Folders that takes every folder as a device; the folder's name is the dimension `key`."""
     return lambda folders: [Folder(folder, Dimensions({key: folder.name}), rows) for folder in folders]
 
 

@@ -61,7 +61,8 @@ def _group(status: int, content: bytes) -> str | None:
     """Return the group in an answer to DescribeTags, in which the elements of an item may have any order."""
     body = content.decode(errors="replace")
     if status != 200:
-        code = found[1] if (found := CODE.search(body)) else status
+        named = CODE.search(body)
+        code = named[1] if named else status
         hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
         raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
     values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]

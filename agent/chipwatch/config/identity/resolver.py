@@ -232,7 +232,8 @@ class Identity:
             self._timer.daemon = True
             self._timer.start()
         found = {word: self._found[word].value for word in self._wanted if word in self._found}
-        if not awaited and (dims := Dimensions(found, **self._given)) != self._known:
+        dims = Dimensions(found, **self._given)
+        if not awaited and dims != self._known:
             self._known = dims
             self._logger.resolved("missing", f"known: {dict(dims)}")
 
