@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,12 +15,22 @@ from chipwatch.contract.errors import ConfigError
 
 RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
 """Endings of the names of recordings."""
-PRINTING: Final = ("once", "json", "csv", "every")
-"""Options with which `top` prints instead of drawing a screen."""
-CHECKING: Final = ("health", "ready", "url")
-PAST: Final = ("since", "job", "format", "prometheus")
-"""Options with which `jobs` also lists ended jobs."""
-SEALING: Final = ("seal", "job", "code")
+KINDS: Final = (
+    ("top", ("once", "json", "csv", "every"), "top --once"),
+    ("top", ("prometheus",), "top HOST"),
+    ("jobs", ("since", "job", "format", "prometheus"), "jobs --since"),
+    ("status", ("health", "ready", "url"), "status --health"),
+    ("record", ("seal", "job", "code"), "record --seal"),
+)
+"""Command, options of which one makes another command of it, and that command; the first row that fits counts."""
+FOREIGN: Final[Mapping[str, Sequence[str]]] = {
+    "record": ("to", "output"),
+    "record export": ("duration",),
+    **dict.fromkeys(("record list", "record --seal"), ("to", "output", "duration")),
+    **dict.fromkeys(("top --once", "top HOST"), ("replay",)),
+    "status --health": ("json",),
+}
+"""Options that belong to a command of the same word only: here they would do nothing."""
 
 
 def parse(argv: Sequence[str]) -> SimpleNamespace:
@@ -49,30 +59,20 @@ def parse(argv: Sequence[str]) -> SimpleNamespace:
     parsed.wrapped, parsed.command = command, _kind(parsed)
     if command and parsed.command not in ("run", "record", "help"):
         raise ConfigError(f"{parsed.command}: takes no command after --; only run and record do")
+    if odd := next((name for name in FOREIGN.get(parsed.command, ()) if hasattr(parsed, name)), None):
+        raise ConfigError(f"{parsed.command}: takes no --{odd}")
     return parsed
 
 
 def _kind(given: SimpleNamespace) -> str:
     """Return the command, as `cli.FUNCTIONS` names it: with the option or word that changes its function."""
-
-    def has(names: Sequence[str]) -> bool:
-        return any(hasattr(given, name) for name in names)
-
     name: str = given.command
-    match name:
-        case "top" if has(PRINTING):
-            name = "top --once"
-        case "top" if has(["prometheus"]) or (given.hosts and not any(map(_is_recording, given.hosts))):
-            name = "top HOST"
-        case "jobs" if has(PAST):
-            name = "jobs --since"
-        case "status" if has(CHECKING):
-            name = "status --health"
-        case "record" if has(SEALING):
-            name = "record --seal"
-        case "record" if given.words[:1] in (["list"], ["export"]):
-            name = f"record {given.words[0]}"
-    return name
+    for command, options, kind in KINDS:
+        if name == command and any(hasattr(given, option) for option in options):
+            return kind
+    if name == "top" and given.hosts and not any(map(_is_recording, given.hosts)):
+        return "top HOST"
+    return f"record {given.words[0]}" if name == "record" and given.words[:1] in (["list"], ["export"]) else name
 
 
 def _is_recording(word: str) -> bool:

@@ -67,7 +67,11 @@ class Parser(argparse.ArgumentParser):
             choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
             note = NOTES.get(word[1].lower(), "")
             return f"{name} {word[1]}: no such choice{note}; choose from: {', '.join(choices)}"
-        plain = {"expected one argument": ": needs a value", "ignored explicit argument": ": takes no value"}
+        plain = {
+            "expected one argument": ": needs a value",
+            "expected at least one argument": ": needs a value",
+            "ignored explicit argument": ": takes no value",
+        }
         return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
 
     def _unknown(self, word: str) -> str:
