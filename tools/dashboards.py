@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.advisor.dashboard.charts import BOARDS
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions
-from chipwatch.advisor.dashboard.sent import SentMetrics, find
+from chipwatch.advisor.dashboard.sent import SentMetrics, sent_by
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Kind
@@ -62,13 +62,13 @@ def products() -> dict[Path, str]:
         config = load(None, {**OPTIONS, "names": names}, {})
         options = BoardOptions(cloud="grafana", families=MACHINES)
         for board in BOARDS:
-            title = f"chipwatch {board}{end}"
             path = PRODUCTS / "grafana" / names / f"{board}.json"
-            texts[path] = compact(make(config, replace(options, board=board, prefix=title)).text)
+            texts[path] = compact(make(config, replace(options, board=board, prefix=f"chipwatch {board}{end}")).text)
         folder, every = PRODUCTS / "prometheus" / names, replace(options, families=("all",))
         texts[folder / "records.json"] = compact(make(config, replace(options, board="fleet", records=True)).text)
         texts[folder / "alerts.json"] = compact(make(config, replace(every, alarms=True)).text)
-        texts[folder / "tests.json"] = compact(json.dumps(alarm_tests(find(config, "prometheus", every, by_name=True))))
+        sent = sent_by(config, "prometheus", every, by_name=True)
+        texts[folder / "tests.json"] = compact(json.dumps(alarm_tests(sent)))
     for cloud, board in product(("cloudwatch", "cloudwatch-promql", "google"), BOARDS):
         options = BoardOptions(cloud=cloud, families=MACHINES, board=board, prefix=f"chipwatch {board}")
         texts[PRODUCTS / cloud / f"{board}.json"] = compact(make(load(None, OPTIONS, {}), options).text)
@@ -127,7 +127,7 @@ def terraform_google() -> dict[Path, str]:
             path = TERRAFORM_GOOGLE / kind / "generated" / level / f"{family}.json.tftpl"
             texts[path] = compact(text.replace(GoogleSink.Config().prefix, "${metric_prefix}"))
         path = TERRAFORM_GOOGLE / "alert-policies/generated" / level / f"{family}-metrics.json"
-        texts[path] = compact(json.dumps(_named_by(text, find(config, "google", options, by_name=True))))
+        texts[path] = compact(json.dumps(_named_by(text, sent_by(config, "google", options, by_name=True))))
     return texts
 
 

@@ -33,8 +33,9 @@ from chipwatch.contract.plugin import Given
 from chipwatch.engine.facts import FactsReader
 from chipwatch.engine.window import Window
 from chipwatch.history.record_file import RecordFile
+from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.processor import JobsProcessor
-from chipwatch.show.report.devices import device_states, key_of
+from chipwatch.show.report.devices import device_states
 from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.screen import Notes
 from chipwatch_sinks.stdout.table import Table
@@ -156,8 +157,7 @@ def listed(processes: Iterable[DeviceProcess]) -> Iterator[ListedProcess]:
     programs = {each.pid: each for each in PROGRAMS}
     for found in processes:
         each = programs[found.pid]
-        cpu, owner = 100 * each.cores / len(each.gpus), each.owner
-        key = key_of(found.dims)
+        cpu, owner, key = 100 * each.cores / len(each.gpus), each.owner, device_of(found.dims)
         row = ListedProcess(key, each.pid, owner.user, found.memory, found.utilization, cpu, each.command, owner.job)
         yield row._replace(resident=each.resident, age=each.age)
 
@@ -220,7 +220,7 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
         listen(points, at)
         run.take(points, at, {"cpus": 12, "cores": LOADING.cores, "gpus": LOADING.gpus, "read": 2.1e8})
         for device in devices:
-            machine.device(key_of(device.dims)).model = device.model
+            machine.device(device_of(device.dims)).model = device.model
         holding = {device.key: device for device in device_states(processor.answer())}
         ticks = [ticks[1], window.add(points, at)]
         machine.take(ticks[1], at, listed(processes), holding)

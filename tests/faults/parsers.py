@@ -149,7 +149,7 @@ def tpu_message(value: float) -> bytes:
 
 
 def tpu(data: bytes) -> Iterator[object]:
-    values = message.decode(data)
+    values = message.gauges(data)
     problems: list[str] = []
     names = (metrics.MEMORY_USED, metrics.MEMORY_TOTAL, metrics.DUTY_CYCLE, metrics.TENSORCORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):

@@ -15,8 +15,9 @@ from chipwatch.base.text import count, duration, is_lacking, line_width, similar
 from chipwatch.commands.health import question
 from chipwatch.commands.output import show
 from chipwatch.contract.errors import ConfigError
+from chipwatch.jobs.device_key import device_label
 from chipwatch.show.report import amounts
-from chipwatch.show.report.devices import DeviceState, device_states, groups, label
+from chipwatch.show.report.devices import DeviceState, device_states, groups
 
 WIDTH: Final = 110
 DAY: Final = 24
@@ -158,7 +159,7 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     doubts: dict[str, list[str]] = {}
     for device in free:
         if device.reason:
-            doubts.setdefault(device.reason, []).append(label(device.key))
+            doubts.setdefault(device.reason, []).append(device_label(device.key))
     slow = [job for job in answer["jobs"] if job["why"]["causes"]]
     causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
@@ -204,7 +205,7 @@ def _now(devices: Sequence[DeviceState], at: float) -> str:
     for device in devices:
         since = device.seconds_since_kernel
         moment = "" if since is None else time.strftime(" since %H:%M", time.localtime(at - since))
-        numbers_by_doing.setdefault(device.doing(f"held: no kernel{moment}"), []).append(label(device.key))
+        numbers_by_doing.setdefault(device.doing(f"held: no kernel{moment}"), []).append(device_label(device.key))
     return "; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in numbers_by_doing.items())
 
 

@@ -56,7 +56,8 @@ def main(given: SimpleNamespace) -> int:
         f" up to {amounts.clock(item.end_unseen)} more is unseen"
         for item in cut
     )
-    return show("\n".join((*(_csv if form == "csv" else _lines)(chosen), *notes)))
+    rows = _csv(chosen) if form == "csv" else answers.aligned([_row(record) for record in chosen], TITLES, RIGHT)
+    return show("\n".join((*rows, *notes)))
 
 
 def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
@@ -79,10 +80,6 @@ def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
         values = [getattr(record, name) for name in plain]
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
         yield csv_line([*values, *spent[0], *spent[1]])
-
-
-def _lines(records: Iterable[JobRecord]) -> Iterator[str]:
-    return answers.aligned([_row(record) for record in records], TITLES, RIGHT)
 
 
 def _row(record: JobRecord) -> dict[str, str]:

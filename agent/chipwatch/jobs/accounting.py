@@ -17,8 +17,10 @@ MOST_INTERVALS: Final = 2
 BOOT_TIME: Final = SECOND
 """Time by which a process's start may seem too early: it is computed from the boot time, in whole seconds."""
 
-Key = tuple[str, str, str]
+JobKey = tuple[str, str, str]
 """The identity of a job: `Owner.key`."""
+Charges = Iterator[tuple[JobKey, dict[str, int]]]
+"""Jobs, each with its time (ns) by state."""
 
 
 class Holding(NamedTuple):
@@ -40,7 +42,7 @@ class DeviceReading(NamedTuple):
     """A device, or a partition of one, at one moment."""
 
     moment: int
-    holders: Mapping[Key, Holding]
+    holders: Mapping[JobKey, Holding]
     active: float | None = None
     """Share of the time since the last reading in which a kernel ran; None if unknown."""
     idle: int = 0
@@ -88,7 +90,7 @@ def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, De
     return before._replace(holders=stayed), now._replace(holders=holders)
 
 
-def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Key, dict[str, int]]:
+def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[JobKey, dict[str, int]]:
     """
     Return the time from `before` to `now` (ns) by job and state; a reading is due every `interval` ns.
 
@@ -107,7 +109,7 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
     }
     left = [key for key in before.holders if key not in now.holders] if starts else []
     edges = sorted({begun, seen_from, ended, *starts.values()})
-    charged: dict[Key, dict[str, int]] = {}
+    charged: dict[JobKey, dict[str, int]] = {}
     for start, end in pairwise(edges):
         holders = [key for key, since in starts.items() if since <= start]
         is_seen = holders and end > seen_from
@@ -140,13 +142,13 @@ def _equal(time: int, count: int) -> list[int]:
     return [time * (n + 1) // count - time * n // count for n in range(count)]
 
 
-def _each(state: str, time: int, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, int]]]:
+def _each(state: str, time: int, keys: Sequence[JobKey]) -> Charges:
     """Yield each job with an equal part of a time, all in one state."""
     for key, share in zip(keys, _equal(time, len(keys)), strict=True):
         yield key, {state: share}
 
 
-def _spread(now: DeviceReading, keys: Sequence[Key], start: int, end: int) -> Iterator[tuple[Key, dict[str, int]]]:
+def _spread(now: DeviceReading, keys: Sequence[JobKey], start: int, end: int) -> Charges:
     """Yield each job with its time from `start` to `end`, by state."""
     time = end - start
     if now.lost or now.active is None:

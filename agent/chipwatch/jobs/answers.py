@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceFacts
 from chipwatch.contract.owner import JobCollectives, Owner
-from chipwatch.jobs.accounting import SECOND, UNSEEN, Key
+from chipwatch.jobs.accounting import SECOND, UNSEEN, JobKey
 from chipwatch.jobs.device import JobDevice
+from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.jobs.holders import STALE, Holders
-from chipwatch.jobs.holding import Place, label_of, place_of
 from chipwatch.jobs.ledger import JobLedger
 from chipwatch.jobs.points import JobPoints
 from chipwatch.jobs.reasons import Figures, JobFigure, Reasons, reasons
@@ -43,9 +43,9 @@ class JobAnswers:
         self._collectives: Sequence[JobCollectives] = ()
         self._asked = 0
         """Time of the tick that brought `_collectives` (ns since the epoch)."""
-        self._pids: dict[Key, dict[int, str]] = {}
+        self._pids: dict[JobKey, dict[int, str]] = {}
         """Job -> its processes -> the device of each."""
-        self._causes: dict[Key, NamedCause] = {}
+        self._causes: dict[JobKey, NamedCause] = {}
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int, note: Note) -> None:
         """Remember a tick; log the cause that slows a job if it has changed."""
@@ -62,12 +62,12 @@ class JobAnswers:
         owners = self._holders.jobs.owners if self._holders.jobs else {}
         for process in chain.from_iterable(fact.processes or () for fact in self._listings.values()):
             if owner := owners.get(process.pid):
-                self._pids.setdefault(owner.key, {})[process.pid] = label_of(place_of(process.dims))
+                self._pids.setdefault(owner.key, {})[process.pid] = device_label(device_of(process.dims))
         moments = {key: self._moment(key) for key in self._holders.keys & self._ledger.accounts.keys()}
         self._recent.take(at, tick, [item for fact in about for item in fact.activity], moments)
         self._causes = {key: self._name(key, note) for key in moments}
 
-    def _name(self, key: Key, note: Note) -> NamedCause:
+    def _name(self, key: JobKey, note: Note) -> NamedCause:
         """Find the cause that slows a job; log a new one when two ticks in a row have it."""
         why, named = self.why(key), self._causes.get(key, NamedCause())
         cause = why.causes[0].cause if why.causes else ""
@@ -77,14 +77,14 @@ class JobAnswers:
         note(key[-1], why.sentence, bool(cause))
         return NamedCause(cause, cause)
 
-    def _moment(self, key: Key) -> JobMoment:
+    def _moment(self, key: JobKey) -> JobMoment:
         """Return the cumulative figures of a job; with four or more devices, also figures to compare them."""
         account, devices, jobs = self._ledger.accounts[key], self._holders.of(key), self._holders.jobs
         pids, busy, waited = self._pids.get(key, {}), Counter[str](), Counter[str]()
         pid_of = {label: pid for pid, label in pids.items()}
         compared = {}
         for place, device in devices.items():
-            spent, pid = device.spent, pid_of.get(label_of(place), 0)
+            spent, pid = device.spent, pid_of.get(device_label(place), 0)
             busy.update(spent.busy)
             waited.update({**spent.idle, **spent.shown})
             if jobs and len(devices) >= LEAST_PEERS:
@@ -96,7 +96,7 @@ class JobAnswers:
         moved = {pid: transfers[pid] for pid in pids if pid in transfers}
         return JobMoment({**account.times}, {**account.idle}, busy, waited, compared, moved)
 
-    def why(self, key: Key) -> Reasons:
+    def why(self, key: JobKey) -> Reasons:
         """Return the reasons why a job is slow."""
         devices, jobs = self._holders.of(key), self._holders.jobs
         pids = self._pids.get(key, {}).items()
@@ -117,7 +117,7 @@ class JobAnswers:
         """Return the jobs, the devices and the sums of time, for JSON."""
         ledger, at = self._ledger, self._ledger.clocks.ticked
         devices = []
-        for place, device in sorted(self._holders.devices.items(), key=lambda item: _by_number(item[0])):
+        for place, device in sorted(self._holders.devices.items(), key=lambda item: device_order(item[0])):
             owners = [ledger.account(holder.owner, at).owner for holder in device.held.values()]
             devices.append(_of_device(place, device, owners))
         return {
@@ -144,11 +144,11 @@ class JobAnswers:
         return "; ".join((*parts, *(f"{what} unknown: {why}" for what, why in self._holders.missing.items())))
 
 
-def _of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict[str, Any]:
+def _of_device(place: DeviceKey, device: JobDevice, owners: Sequence[Owner]) -> dict[str, Any]:
     """Return a device's jobs and its state, for JSON."""
     last, ran = device.last, device.kernels.ran
     return {
-        "device": label_of(place), "place": dict(place), "slices": device.slices,
+        "device": device_label(place), "place": dict(place), "slices": device.slices,
         "holders": [{"kind": owner.kind, "namespace": owner.namespace, "job": owner.job} for owner in owners],
         "shares": [holder.share for holder in device.held.values()], "basis": device.sharing,
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
@@ -157,7 +157,3 @@ def _of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict
         "active": None if last is None or device.state == UNSEEN else last.active,
         "seconds_since_kernel": None if last is None or ran is None else (last.moment - ran) / SECOND,
     }  # fmt: skip
-
-
-def _by_number(place: Place) -> list[tuple[str, int, str]]:
-    return [(key, len(number), number) for key, number in place]

@@ -10,7 +10,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.facts import DeviceActivity, DeviceProcess
 from chipwatch.jobs import accounting, causes
-from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, UNKNOWN, UNSEEN, DeviceReading, Key
+from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, UNKNOWN, UNSEEN, DeviceReading, JobKey
 from chipwatch.jobs.causes import NOTHING, SIGNS, Evidence, Situation
 from chipwatch.jobs.holding import Held, Use, holders_of
 
@@ -88,7 +88,7 @@ class JobDevice:
         self.source = ""
         """The collector that reads the device."""
         self.activity = DeviceActivity(dims, basis="")
-        self.held: dict[Key, Held] = {}
+        self.held: dict[JobKey, Held] = {}
         self.last = last
         self._has_resumed = False
         """True if `last` is from an earlier run of the agent."""
@@ -114,14 +114,14 @@ class JobDevice:
         """Return how the shares of the jobs were measured; "" if one job has the whole device."""
         return next((holder.basis for holder in self.held.values()), "")
 
-    def resume(self, moment: int, holding: dict[Key, Held]) -> None:
+    def resume(self, moment: int, holding: dict[JobKey, Held]) -> None:
         """Continue from the last reading of an earlier run of the agent."""
         holders = {key: holder.holding for key, holder in holding.items()}
         self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
-    ) -> dict[Key, dict[str, int]]:
+    ) -> dict[JobKey, dict[str, int]]:
         """Take a reading; return the time since the last one by job and state (ns). An older reading is ignored."""
         if self.last and use.moment <= self.last.moment:
             return {}
@@ -172,8 +172,7 @@ class JobDevice:
             return f"process {use.processes[0].pid} has no owner in /proc"
         if now.active is None:
             return "whether kernels run is not known"
-        is_strange = self.kernels.is_strange(now.moment)
-        return "kernels ran and the driver lists no process" if is_strange else use.doubt
+        return "kernels ran and the driver lists no process" if self.kernels.is_strange(now.moment) else use.doubt
 
     def stop(self, why: str) -> None:
         """Mark the device as unseen: nobody reads it now, for the reason `why`."""
@@ -201,14 +200,14 @@ class JobDevice:
         if busy := round(weighted * active):
             spent.busy[kind] += busy
 
-    def release(self, jobs: Container[Key]) -> None:
+    def release(self, jobs: Container[JobKey]) -> None:
         """Remove jobs that ended while the device did not answer; they are charged until its last reading."""
         self.held = {key: holder for key, holder in self.held.items() if key not in jobs}
         if self.last:
             holders = {key: holder for key, holder in self.last.holders.items() if key in self.held}
             self.last = self.last._replace(holders=holders)
 
-    def lose(self, last: DeviceReading, moment: int, interval: int) -> dict[Key, dict[str, int]]:
+    def lose(self, last: DeviceReading, moment: int, interval: int) -> dict[JobKey, dict[str, int]]:
         """Mark a device that does not answer as lost; return the time since its last reading by job and state (ns)."""
         self.last = last._replace(moment=moment, lost=True, active=None)
         self.state, self.cause, self.doubt = LOST, "lost", ""
@@ -216,7 +215,7 @@ class JobDevice:
         return accounting.charges(last, self.last, interval)
 
 
-def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]], doubt: str) -> str:
+def _state(now: DeviceReading, charged: Mapping[JobKey, Mapping[str, int]], doubt: str) -> str:
     """Return the state that took most of the jobs' time; without a job `free`, or `unknown` if that is in doubt."""
     if now.lost or not now.holders:
         return LOST if now.lost else UNKNOWN if doubt else FREE

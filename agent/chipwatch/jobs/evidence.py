@@ -8,9 +8,9 @@ from typing import Any, Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
-from chipwatch.jobs.accounting import SECOND, Key
+from chipwatch.jobs.accounting import SECOND, JobKey
 from chipwatch.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, NOTHING, SLEEPS, Evidence
-from chipwatch.jobs.holding import Place, place_of
+from chipwatch.jobs.device_key import DeviceKey, device_of
 
 
 class Evidences:
@@ -18,7 +18,7 @@ class Evidences:
 
     def __init__(self) -> None:
         self._last: JobFacts | None = None
-        self._jobs: dict[Key, Evidence] = {}
+        self._jobs: dict[JobKey, Evidence] = {}
         self._pids: dict[int, Evidence] = {}
         self._waits: dict[int, Evidence] = {}
         """Process on a device -> evidence of what it waits for."""
@@ -34,7 +34,7 @@ class Evidences:
         both = facts.processes.keys() & last.processes.keys()
         self._waits = {pid: _waits(last.processes[pid], facts.processes[pid], seconds) for pid in both}
 
-    def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
+    def of(self, jobs: Iterable[JobKey], pids: Collection[int]) -> Evidence:
         """Combine the evidence of all jobs and processes on a device: the sum of CPUs, the largest of other figures."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         allowed = evidences[0].allowed if len(evidences) == 1 else None
@@ -89,7 +89,7 @@ FALLEN: Final = "gpu.xid"
 XID_FALLEN: Final = "79"
 """The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
 NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power", STATE))
-Values = dict[str, float]
+ValuesByName = dict[str, float]
 """The values of a device by metric."""
 
 
@@ -97,28 +97,28 @@ class DevicePoints:
     """Picks the values that the accounting needs from the points of a tick."""
 
     def __init__(self) -> None:
-        self._fallen: dict[Place, float] = {}
+        self._fallen: dict[DeviceKey, float] = {}
         """GPU -> its last count of Xid 79."""
 
-    def take(self, tick: Iterable[Datapoint]) -> dict[Place, Values]:
+    def take(self, tick: Iterable[Datapoint]) -> dict[DeviceKey, ValuesByName]:
         """Return the needed values of each device, and FALLEN for a GPU that fell off the bus in this tick."""
-        values: dict[Place, Values] = {}
+        values: dict[DeviceKey, ValuesByName] = {}
         for point in tick:
             name = point.metric.name
-            if name in NEEDED and (place := place_of(point.dims)):
+            if name in NEEDED and (place := device_of(point.dims)):
                 values.setdefault(place, {})[name] = point.value
             elif name == FALLEN and point.dims.get("xid") == XID_FALLEN:
-                place = place_of(point.dims)
+                place = device_of(point.dims)
                 if point.value > self._fallen.get(place, 0):
                     values.setdefault(place, {})[name] = point.value
                 self._fallen[place] = point.value
         return values
 
 
-def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
+def from_points(reading: DeviceFacts, values: Mapping[DeviceKey, ValuesByName]) -> Iterator[DeviceActivity]:
     """Yield the activity of devices whose collector reports none, from the utilization in their points."""
     used = (process.dims for process in reading.processes or ())
-    named = {place_of(dims): dims for dims in (*used, *reading.names.values())}
+    named = {device_of(dims): dims for dims in (*used, *reading.names.values())}
     for place, figures in values.items():
         percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
         if percent is not None and (place in named or place[:1] in named):

@@ -10,10 +10,11 @@ from typing import Final, TypeVar
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import JobFacts
-from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
+from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, JobKey
 from chipwatch.jobs.device import JobDevice, plausible
-from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, Values, from_points
-from chipwatch.jobs.holding import PROCESS, Held, Place, UnnamedDevices, Use, holders_of, place_of
+from chipwatch.jobs.device_key import DeviceKey, device_of
+from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
+from chipwatch.jobs.holding import PROCESS, Held, UnnamedDevices, Use, holders_of
 from chipwatch.jobs.ledger import Hold, JobLedger
 
 T = TypeVar("T")
@@ -29,10 +30,10 @@ class Holders:
 
     def __init__(self, ledger: JobLedger, interval: int) -> None:
         """`interval`: ns between two ticks."""
-        self.devices: dict[Place, JobDevice] = {}
+        self.devices: dict[DeviceKey, JobDevice] = {}
         self.jobs: JobFacts | None = None
         """The last reading of jobs."""
-        self.alive: set[Key] = set()
+        self.alive: set[JobKey] = set()
         """Jobs with a cgroup, an allocated device, or a process on a device."""
         self._ledger, self._clocks, self._interval = ledger, ledger.clocks, interval
         self._evidences, self._points, self._unnamed = Evidences(), DevicePoints(), UnnamedDevices()
@@ -42,11 +43,11 @@ class Holders:
         """Time (ns) for which jobs held partitions that no longer exist."""
 
     @property
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[JobKey]:
         """Return the keys of the jobs that hold a device."""
         return {key for device in self.devices.values() for key in device.held}
 
-    def of(self, key: Key) -> dict[Place, JobDevice]:
+    def of(self, key: JobKey) -> dict[DeviceKey, JobDevice]:
         """Return the devices that a job holds."""
         return {place: device for place, device in self.devices.items() if key in device.held}
 
@@ -63,9 +64,9 @@ class Holders:
         return {**(self.jobs.missing if self.jobs else {}), **late, **unnamed}
 
     @property
-    def holds(self) -> dict[Key, dict[str, Hold]]:
+    def holds(self) -> dict[JobKey, dict[str, Hold]]:
         """Return the devices of each job, to save them for the next run."""
-        holds: dict[Key, dict[str, Hold]] = {}
+        holds: dict[JobKey, dict[str, Hold]] = {}
         offset = self._clocks.offset
         for place, device in self.devices.items():
             if last := device.last:
@@ -81,36 +82,30 @@ class Holders:
         readings.sort(key=lambda reading: reading.moment)
         for fact in facts:
             if isinstance(fact, JobFacts):
-                self._know(fact)
+                self.jobs = fact
+                self._evidences.take(fact)
+                given, used = (item.owner for item in fact.allocations), (item.owner for item in fact.uses)
+                self.alive = {owner.key for owner in chain(fact.owners.values(), given, used)}
+                for use in fact.uses:
+                    self._ledger.note(use)
         self._unnamed.take(readings, self.jobs)
         self._clocks.begin(at, self._interval)
         if readings:
-            self._begin(readings[-1].moment, at)
-            self._clocks.offset = at - readings[-1].moment
+            moment = readings[-1].moment
+            if self._clocks.is_astray(at, moment):  # then an earlier run's state cannot be trusted
+                self._clocks.earlier = None
+                self._ledger.begin_again()
+            if self.jobs and not self._is_begun:
+                self._is_begun = True
+                self._ledger.begin(at)
+            self._clocks.offset = at - moment
         self._charge_all(readings, self._points.take(tick) if readings else {}, at)
         for device in self.devices.values():
             if device.last and at - self._clocks.offset - device.last.moment > MOST_INTERVALS * self._interval:
                 device.stop("it was not read for over two intervals")
 
-    def _know(self, facts: JobFacts) -> None:
-        self.jobs = facts
-        self._evidences.take(facts)
-        given, used = (fact.owner for fact in facts.allocations), (fact.owner for fact in facts.uses)
-        self.alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
-        for use in facts.uses:
-            self._ledger.note(use)
-
-    def _begin(self, moment: int, at: int) -> None:
-        """Connect the first readings with an earlier run's state; drop that state if its clock cannot be trusted."""
-        if self._clocks.is_astray(at, moment):
-            self._clocks.earlier = None
-            self._ledger.begin_again()
-        if self.jobs and not self._is_begun:
-            self._is_begun = True
-            self._ledger.begin(at)
-
-    def _charge_all(self, readings: Iterable[DeviceFacts], values: Mapping[Place, Values], at: int) -> None:
-        answered, moments = set[Place](), dict[str, int]()
+    def _charge_all(self, readings: Iterable[DeviceFacts], values: Mapping[DeviceKey, ValuesByName], at: int) -> None:
+        answered, moments = set[DeviceKey](), dict[str, int]()
         for reading in readings:
             most = MOST_INTERVALS * self._interval
             self._is_late = self.jobs is not None and reading.moment - self.jobs.moment > most
@@ -123,7 +118,7 @@ class Holders:
             self._clocks.stopped = None
         self._pass_over(answered, moments, at)
 
-    def _pass_over(self, answered: Collection[Place], moments: Mapping[str, int], at: int) -> None:
+    def _pass_over(self, answered: Collection[DeviceKey], moments: Mapping[str, int], at: int) -> None:
         """Handle the devices that did not answer; `moments`: time of each collector's last reading."""
         for place in self.devices.keys() - answered:
             device = self.devices[place]
@@ -133,16 +128,16 @@ class Holders:
             if (moment := moments.get(device.source)) is not None:
                 self._miss(place, answered, moment, at)
 
-    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], at: int) -> set[Place]:
+    def _take(self, reading: DeviceFacts, values: Mapping[DeviceKey, ValuesByName], at: int) -> set[DeviceKey]:
         """Charge the reading of one collector; return its devices."""
         jobs, names = self.jobs, reading.names
-        processes = _by_place((place_of(process.dims), process) for process in reading.processes or ())
+        processes = _by_place((device_of(process.dims), process) for process in reading.processes or ())
         allocations = jobs.allocations if jobs else ()
-        given = _by_place((place_of(names[each.device]), each) for each in allocations if each.device in names)
+        given = _by_place((device_of(names[each.device]), each) for each in allocations if each.device in names)
         answered = set()
         read = {place[:1]: device.last.moment for place, device in self.devices.items() if device.last}
         for activity in reading.activity or from_points(reading, values):
-            place = place_of(activity.dims)
+            place = device_of(activity.dims)
             answered.add(place)
             if (device := self.devices.get(place)) is None:
                 begun = read.get(place[:1])  # the device was partitioned differently until now
@@ -155,7 +150,7 @@ class Holders:
                 jobs.owners if jobs else {}, _of(given, place), self.alive, reading.moment, at,
                 doubt=activity.unlisted or self._unnamed.text or _unread(jobs),
             )  # fmt: skip
-            figures: Values = values.get(place, {})
+            figures: ValuesByName = values.get(place, {})
             reported = plausible(activity)
             if FALLEN in figures:
                 reported = reported._replace(lost=True)
@@ -165,7 +160,7 @@ class Holders:
                 device.state, device.doubt = LOST, ""
         return answered
 
-    def _following(self, place: Place, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
+    def _following(self, place: DeviceKey, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
         """Continue a device's use from its last reading; None if nobody knows yet who holds it after a restart."""
         device = self.devices[place]
         goes_on = self._ledger.has_held or self._clocks.stopped is not None
@@ -178,7 +173,7 @@ class Holders:
         device.is_begun = True
         return use._replace(keeps=is_unclear)
 
-    def _is_unclear(self, place: Place, use: Use, jobs: JobFacts) -> bool:
+    def _is_unclear(self, place: DeviceKey, use: Use, jobs: JobFacts) -> bool:
         """
         Return True if a reading cannot say who holds the device; at most for a minute.
 
@@ -195,7 +190,7 @@ class Holders:
         device.unclear_since = 0
         return False
 
-    def _resume(self, place: Place, moment: int, at: int) -> None:
+    def _resume(self, place: DeviceKey, moment: int, at: int) -> None:
         """Continue the charges of a device from its last reading in an earlier run of the agent."""
         device, clocks = self.devices[place], self._clocks
         holds = self._ledger.resume(_name(place))
@@ -209,7 +204,7 @@ class Holders:
             holding[owner.key] = Held(owner, PROCESS, Holding(begun, ran=ran), None)
         device.resume(begun, holding)
 
-    def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: Values) -> None:
+    def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: ValuesByName) -> None:
         """Take a reading of one device; charge its jobs for the time, and for energy in proportion to it."""
         before, last = device.held, device.last
         evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
@@ -225,7 +220,7 @@ class Holders:
             self._book(device, holders, charged, use.at, watts=watts, used=used, is_resumed=is_resumed)
 
     def _book(
-        self, device: JobDevice, holders: Mapping[Key, Held], charged: Mapping[Key, Mapping[str, int]], at: int,
+        self, device: JobDevice, holders: Mapping[JobKey, Held], charged: Mapping[JobKey, Mapping[str, int]], at: int,
         *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
     ) -> None:  # fmt: skip
         """
@@ -247,7 +242,7 @@ class Holders:
                 memory = holder.memory if holder.memory is not None or is_shared else used
                 account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
 
-    def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
+    def _miss(self, place: DeviceKey, answered: Collection[DeviceKey], moment: int, at: int) -> None:
         """Count a missed reading. The third makes a device lost. A partition that no longer exists is forgotten."""
         device = self.devices[place]
         device.missed += 1
@@ -263,18 +258,18 @@ def _unread(jobs: JobFacts | None) -> str:
     return next((told[what] for what in ("pids", "mapping", "kubelet") if what in told), "")
 
 
-def _by_place(items: Iterable[tuple[Place, T]]) -> dict[Place, list[T]]:
-    places = defaultdict[Place, list[T]](list)
+def _by_place(items: Iterable[tuple[DeviceKey, T]]) -> dict[DeviceKey, list[T]]:
+    places = defaultdict[DeviceKey, list[T]](list)
     for place, item in items:
         places[place].append(item)
     return places
 
 
-def _of(items: Mapping[Place, Sequence[T]], place: Place) -> list[T]:
+def _of(items: Mapping[DeviceKey, Sequence[T]], place: DeviceKey) -> list[T]:
     """Return the items of a device; a partition also has those that belong to its whole device."""
     whole = items.get(place[:1], ()) if len(place) > 1 else ()
     return [*items.get(place, ()), *whole]
 
 
-def _name(place: Place) -> str:
+def _name(place: DeviceKey) -> str:
     return ",".join(f"{key}={number}" for key, number in place)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
 
-from chipwatch.contract.datapoint import DEVICES, Dimensions
 from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, Allocation, JobFacts, Owner
-from chipwatch.jobs.accounting import Holding, Key
+from chipwatch.jobs.accounting import Holding, JobKey
 
 log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
@@ -19,19 +17,6 @@ SCHEDULERS: Final = ("mapping", "kubelet")
 PROCESS: Final = "process"
 """Source of a job that is known only by its process on the device."""
 UTILIZATION, OCCUPANCY, EQUAL = "utilization", "occupancy", "equal"
-Place = tuple[tuple[str, str], ...]
-"""A device or a partition: its dimensions and their numbers, as in (("gpu", "0"), ("mig", "1"))."""
-
-
-@lru_cache(maxsize=10_000)
-def place_of(dims: Dimensions) -> Place:
-    """Return the device or partition that dimensions name; () if they name none."""
-    return tuple((key, dims[key]) for key in DEVICES if key in dims)
-
-
-def label_of(place: Place) -> str:
-    """Return the numbers of a device and its partition: 0.1."""
-    return ".".join(number for _, number in place)
 
 
 class Held(NamedTuple):
@@ -55,7 +40,7 @@ class Use(NamedTuple):
     """None if the driver does not list processes."""
     owners: Mapping[int, Owner]
     allocations: Sequence[Allocation]
-    alive: Collection[Key]
+    alive: Collection[JobKey]
     """Jobs with a cgroup, an allocated device, or a process on a device."""
     moment: int
     """Time of the reading (monotonic ns); `at` is the same time in ns since the epoch."""
@@ -66,9 +51,9 @@ class Use(NamedTuple):
     """Why an unknown job may hold the device; "" if none can."""
 
 
-def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
+def holders_of(use: Use, *, has_worked: bool = False) -> dict[JobKey, Held]:
     """Return the jobs that hold a device: schedulers decide, then processes. `has_worked`: a kernel has run."""
-    present: dict[Key, list[DeviceProcess]] = {}
+    present: dict[JobKey, list[DeviceProcess]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
         if owner := use.owners.get(process.pid):
@@ -97,8 +82,8 @@ def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
 
 
 def _parts(
-    jobs: Collection[Key], present: Mapping[Key, Sequence[DeviceProcess]], *, has_worked: bool
-) -> tuple[Mapping[Key, float], str]:
+    jobs: Collection[JobKey], present: Mapping[JobKey, Sequence[DeviceProcess]], *, has_worked: bool
+) -> tuple[Mapping[JobKey, float], str]:
     """Return each job's share of the device's work, and how it was measured; ({}, "") if one job is alone."""
     if len(jobs) < 2:
         return {}, ""
@@ -117,7 +102,7 @@ def _parts(
     return {}, EQUAL
 
 
-def _is_stale(allocation: Allocation, owners: Mapping[Key, Owner]) -> bool:
+def _is_stale(allocation: Allocation, owners: Mapping[JobKey, Owner]) -> bool:
     """Return True if a Slurm job without a cgroup has ended: another Slurm job uses its device."""
     has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in owners
     return has_ended and any(owner.kind == SLURM and owner.cgroup for owner in owners.values())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from chipwatch.contract.owner import GroupUse, Owner
-from chipwatch.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, Key
+from chipwatch.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, JobKey
 
 OTHER: Final = Owner("", "other")
 """The owner of the account that all jobs beyond the limit share."""
@@ -137,13 +137,13 @@ class JobLedger:
 
     def __init__(self, most: int, price: float | None = None) -> None:
         self._most, self.price, self.clocks = most, price, Clocks()
-        self.accounts: dict[Key, Account] = {}
-        self._live: set[Key] = set()
+        self.accounts: dict[JobKey, Account] = {}
+        self._live: set[JobKey] = set()
         self.has_held = False
         """True while an account has devices of an earlier run that were not read yet."""
         self._past = 0
         """Time (ns) in the accounts from earlier runs, less this run's time in accounts that were forgotten."""
-        self._sent: dict[Key, Account] = {}
+        self._sent: dict[JobKey, Account] = {}
         """Accounts as an earlier run last sent them; each is removed once this run has sent it."""
 
     def account(self, owner: Owner, at: int) -> Account:
@@ -183,13 +183,13 @@ class JobLedger:
             **{word: account.cgroup.get(word) for word in ("cpu", "cpus", "host_memory_max")},
         }  # fmt: skip
 
-    def end(self, holding: Iterable[Key], at: int) -> list[Account]:
+    def end(self, holding: Iterable[JobKey], at: int) -> list[Account]:
         """Return the accounts of jobs that no longer hold a device; forget the oldest that ended before."""
         holding = {*holding}
         over = self._live - (holding if len(holding) <= self._most else holding | {OTHER.key})
         self._live -= over
         for account in self.accounts.values():
-            account.seen = min(account.seen, at)  # if the clock was ahead
+            account.seen = min(account.seen, at)  # it lies in the future if the clock was ahead
         past = sorted((account.seen, key) for key, account in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
@@ -203,7 +203,7 @@ class JobLedger:
         unrecorded = (account for account in past if account.recorded != account.seen)
         return [account for account in unrecorded if any((*account.times.values(), *account.earlier.values()))]
 
-    def ended(self, alive: Container[Key], at: int) -> list[Account]:
+    def ended(self, alive: Container[JobKey], at: int) -> list[Account]:
         """Return the accounts of ended jobs to record now: after a minute, or at once if too many wait."""
         waiting = self.unrecorded()
         before = at - (ENDED_AFTER if 2 * len(waiting) < self._most else 0)
@@ -246,7 +246,7 @@ class JobLedger:
         """Return the values to send: once those that the earlier run sent last, then present ones; they only grow."""
         return self._sent.pop(account.owner.key, account)
 
-    def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
+    def saved(self, at: int, holds: Mapping[JobKey, Mapping[str, Hold]]) -> bytes:
         """
         Return the ledger as JSON, a `SavedLedger`, with the devices that each job holds.
 

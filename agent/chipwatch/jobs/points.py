@@ -12,7 +12,7 @@ from chipwatch.contract.owner import Owner
 from chipwatch.jobs import metrics
 from chipwatch.jobs.accounting import SECOND, STALLED
 from chipwatch.jobs.device import JobDevice
-from chipwatch.jobs.holding import Place
+from chipwatch.jobs.device_key import DeviceKey
 from chipwatch.jobs.ledger import CAUSE, OTHER, Account, JobLedger
 
 
@@ -36,7 +36,7 @@ class JobPoints:
         self.counts: dict[Dimensions, float] = {}
         """State and cause, as dimensions -> number of accelerators."""
 
-    def of_jobs(self, devices: Mapping[Place, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
+    def of_jobs(self, devices: Mapping[DeviceKey, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the points of all jobs that hold a device, and the last points of jobs that ended."""
         families = {id(past): JobSeries(past) for past in ended}
         for device in devices.values():
@@ -77,10 +77,10 @@ class JobPoints:
             if (cost := self._ledger.cost(sum(account.times.values()) / SECOND)) is not None:
                 yield metrics.COST.point(at, cost, dims, start_time=start)
 
-    def of_devices(self, devices: Mapping[Place, JobDevice], at: int) -> Iterator[Datapoint]:
+    def of_devices(self, devices: Mapping[DeviceKey, JobDevice], at: int) -> Iterator[Datapoint]:
         """Yield the number of accelerators by state, and the idle and busy time of GPUs."""
         self.counts = dict.fromkeys(self.counts, 0.0)  # a state that no device has any more is sent as 0
-        wholes = defaultdict[Place, float](float)
+        wholes = defaultdict[DeviceKey, float](float)
         for place, device in devices.items():
             wholes[place[:1]] += device.slices
         for place, device in devices.items():

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.facts import DeviceActivity
 from chipwatch.contract.owner import JobCollectives, Rank
-from chipwatch.jobs.accounting import SECOND, Key
+from chipwatch.jobs.accounting import SECOND, JobKey
 from chipwatch.jobs.causes import SIGNS
-from chipwatch.jobs.holding import Place, place_of
+from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.jobs.reasons import JobFigure
 
 WINDOW: Final = 300 * SECOND
@@ -43,7 +43,7 @@ PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time before a job's work; figures cover only the time after them."""
 THROTTLED: Final = "throttled"
 """Key, beside metrics, of the share of a tick in which heat or power slowed a device."""
-Values = Mapping[tuple[str, Dimensions], float]
+ValuesBySeries = Mapping[tuple[str, Dimensions], float]
 
 
 class DeviceMoment(NamedTuple):
@@ -70,7 +70,7 @@ class JobMoment(NamedTuple):
     """Time of the job's devices with a kernel, by kind of work."""
     waited: Mapping[str, float] = {}
     """Time of the job's devices without a kernel, by cause; and the sums of `Spent.shown`."""
-    devices: Mapping[Place, DeviceMoment] = {}
+    devices: Mapping[DeviceKey, DeviceMoment] = {}
     transfers: Mapping[int, tuple[int, int]] = {}
     """PID -> bytes that the process has read, and written."""
 
@@ -79,8 +79,8 @@ class Moment(NamedTuple):
     """One remembered tick."""
 
     at: int
-    values: Values
-    jobs: Mapping[Key, JobMoment]
+    values: ValuesBySeries
+    jobs: Mapping[JobKey, JobMoment]
 
 
 class RecentMoments:
@@ -96,7 +96,7 @@ class RecentMoments:
         return not self._moments or at - self._moments[-1].at >= EVERY - SECOND // 2
 
     def take(
-        self, at: int, tick: Iterable[Datapoint], activity: Iterable[DeviceActivity], jobs: Mapping[Key, JobMoment]
+        self, at: int, tick: Iterable[Datapoint], activity: Iterable[DeviceActivity], jobs: Mapping[JobKey, JobMoment]
     ) -> None:
         """Remember a tick."""
         while len(self._moments) > 1 and at - self._moments[0].at > WINDOW:
@@ -105,7 +105,7 @@ class RecentMoments:
         values |= {(THROTTLED, device.dims): device.throttled for device in activity}
         self._moments.append(Moment(at, values, jobs))
 
-    def of(self, key: Key) -> Span:
+    def of(self, key: JobKey) -> Span:
         """Return the moments of a job since its last phase without work (PHASES) ended."""
         moments = [moment for moment in self._moments if key in moment.jobs]
         if len(moments) < 2:
@@ -119,7 +119,7 @@ class RecentMoments:
 class Span(NamedTuple):
     """Consecutive moments of one job, from which its figures are computed."""
 
-    key: Key
+    key: JobKey
     moments: Sequence[Moment] = ()
 
     @property
@@ -127,7 +127,7 @@ class Span(NamedTuple):
         """Return the seconds from the first moment to the last."""
         return (self.moments[-1].at - self.moments[0].at) / SECOND if self.moments else 0.0
 
-    def figures(self, places: Iterable[Place]) -> Iterator[JobFigure]:
+    def figures(self, places: Iterable[DeviceKey]) -> Iterator[JobFigure]:
         """Yield the figures of the job on its devices, `places`. A later figure replaces one of the same name."""
         if not self.moments:
             return
@@ -167,7 +167,7 @@ class Span(NamedTuple):
             yield JobFigure("written", written / seconds / 1e6)
             yield JobFigure("written.share", written / (read + written))
 
-    def _rises(self, mine: set[Place]) -> Iterator[JobFigure]:
+    def _rises(self, mine: set[DeviceKey]) -> Iterator[JobFigure]:
         """Yield the increase of each counter of RISES, for the device, port or server where it is largest."""
         begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(self.moments)))
         ended = dict(chain.from_iterable(moment.values.items() for moment in self.moments))
@@ -175,7 +175,7 @@ class Span(NamedTuple):
         worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
         most: dict[str, JobFigure] = {}
         for (name, dims), rise in rises.items():
-            number, place = rise, place_of(dims)[:1]
+            number, place = rise, device_of(dims)[:1]
             if name == LAUNCHED and dims.get("job") == self.key[-1]:
                 yield JobFigure("collectives", rise)
             if name == UNANSWERED:
@@ -231,7 +231,7 @@ def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
     return sum(max(0.0, now.values[each] - before.values.get(each, now.values[each])) for each in series)
 
 
-def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iterator[JobFigure]:
+def _compare(readings: Sequence[ValuesBySeries], mine: set[DeviceKey], busiest: str) -> Iterator[JobFigure]:
     """Yield the device with a clock far below its peers, the one throttled far more, and the one with less power."""
     names = CLOCKS, (THROTTLED,), ("gpu.temperature",), (POWER,)
     clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
@@ -251,30 +251,30 @@ def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iter
         yield JobFigure("hot.gpu", 0.0, hot[0][1])
 
 
-def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[Place, float]:
+def _gauges(readings: Sequence[ValuesBySeries], mine: set[DeviceKey], *names: str) -> dict[DeviceKey, float]:
     """Return the mean of a gauge by device, for the first of `names` that any device has."""
     for name in names:
-        by_place: dict[Place, list[float]] = {}
+        by_place: dict[DeviceKey, list[float]] = {}
         for values in readings:
             for (metric, dims), value in values.items():
-                if metric == name and (place := place_of(dims)) in mine:
+                if metric == name and (place := device_of(dims)) in mine:
                     by_place.setdefault(place, []).append(value)
         if by_place:
             return {place: sum(each) / len(each) for place, each in by_place.items() if len(each) >= LEAST_READINGS}
     return {}
 
 
-def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
+def _worst(name: str, rises: ValuesBySeries, mine: set[DeviceKey]) -> DeviceKey | None:
     """Return the one device of a job whose counter grew far more than its peers'; None if there is none."""
     by_place = dict.fromkeys(mine, 0.0)
     for (metric, dims), rise in rises.items():
-        if metric == name and (place := place_of(dims)[:1]) in mine:
+        if metric == name and (place := device_of(dims)[:1]) in mine:
             by_place[place] -= rise
     return lowest(by_place, 0.0)
 
 
 def _late(
-    moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Mapping[str, JobFigure]
+    moments: Sequence[Mapping[DeviceKey, DeviceMoment]], time: int, shares: Mapping[str, JobFigure]
 ) -> Iterator[JobFigure]:
     """Yield the device that all others wait for, and the one that gets its data late, with a sign of the cause."""
     first, last = moments[0], moments[-1]
@@ -298,7 +298,7 @@ def _late(
             yield JobFigure(name, 0.0)
 
 
-def _highest(shares: Mapping[Place, float], least: float) -> Place | None:
+def _highest(shares: Mapping[DeviceKey, float], least: float) -> DeviceKey | None:
     return lowest({place: 1 - share for place, share in shares.items()}, least)
 
 
@@ -308,7 +308,7 @@ def median(values: Iterable[float]) -> float:
     return (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
 
 
-def lowest(values: Mapping[Place, float], least: float) -> Place | None:
+def lowest(values: Mapping[DeviceKey, float], least: float) -> DeviceKey | None:
     """Return the one device far below the others, by `least` of their median and by SPREAD; None if there is none."""
     if len(values) < LEAST_PEERS:
         return None

@@ -56,8 +56,7 @@ class LogFile(io.TextIOBase):
 
     def _open(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE
-        self._file = os.open(self._path, flags, 0o600)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o600)
 
     def _rotate(self) -> None:
         """Begin a new file, unless another process has already done so."""

@@ -60,7 +60,7 @@ class AwsError:
     """An error that a service of AWS answered."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
-        """Parse the `response` of botocore's ClientError; `foreign`: what shows that it comes from somebody else."""
+        """Parse the `response` of botocore's ClientError; `foreign`: what shows that another server sent it."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         self.operation = operation
         self.code, self.message = ascii(str(error.get("Code", ""))[:100])[1:-1], str(error.get("Message", ""))

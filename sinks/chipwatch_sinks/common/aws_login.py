@@ -1,7 +1,7 @@
 """
-Finds region, credentials and settings of AWS by botocore, in a process that ends with its answer.
+Finds the AWS region, credentials and settings with botocore, in a process that ends with its answer.
 
-The agent starts it (`aws_signer.ask`), so that botocore's 10 MB are there for half a second, once in some hours.
+The agent starts it (`aws_signer.ask`), so that it holds botocore's 10 MB only for half a second every few hours.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from chipwatch_sinks.common.aws_signer import LIMIT, STAMP, AwsAccess, Login
 
 PRINTABLE: Final = re.compile("[!-~]+")
 STS: Final = Options(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 1}, parameter_validation=False)
-"""Seconds for a connection and an answer, of which botocore takes 60, and one try: the frame tries again."""
+"""Seconds for a connection and for an answer (botocore's default: 60), and one try: the frame tries again."""
 SETTINGS: Final = ("use_fips_endpoint", "use_dualstack_endpoint", "ca_bundle", "disable_request_compression")
 """Names of the last fields of AwsAccess."""
 RENEW_BEFORE: Final = timedelta(minutes=5)
-"""Credentials are renewed so long before their end: an instance has the next ones by then."""
+"""Time before their end at which credentials are renewed; an instance has the next ones by then."""
 NO_REGION: Final = "no AWS region, nor does instance metadata name one: set --region, AWS_REGION or a profile"
 NO_CREDENTIALS: Final = (
     "no AWS credentials in the environment, the shared files, or the metadata of the container or the instance: "
@@ -46,9 +46,9 @@ NO_CREDENTIALS: Final = (
 @contextmanager
 def reading_credentials(who: str = "") -> Iterator[None]:
     """
-    Raise Retryable or Refused if a source of credentials (`who`, botocore's name) fails.
+    Raise Retryable or Refused if a source of credentials fails; `who` is botocore's name for the source.
 
-    The output of a program or the answer of a server is not repeated, since it may hold a secret.
+    The message does not repeat a program's output or a server's answer, which may hold a secret.
     """
     says = f"AWS credentials{f' of {who}' if who else ''}"
     try:
@@ -60,7 +60,7 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         source = problem.kwargs.get("provider", "a metadata service")
         raise Retryable(f"{says}: {source} fails or returns invalid credentials; run it by hand") from None
     except (failures.ConnectionError, failures.HTTPClientError) as problem:
-        is_quoted = type(problem) is failures.HTTPClientError  # what cannot be parsed may be a proxy with its password
+        is_quoted = type(problem) is failures.HTTPClientError  # it quotes an address, such as a proxy's with a password
         text = "no request can be made; check HTTPS_PROXY, HTTP_PROXY and addresses of endpoints"
         raise Retryable(f"{says}: {text if is_quoted else problem}") from None
     except failures.BotoCoreError as problem:
@@ -75,7 +75,7 @@ def reading_credentials(who: str = "") -> Iterator[None]:
 
 def find(login: Login) -> AwsAccess:
     """
-    Find region, credentials and settings, by botocore's order: given, environment, profile, metadata.
+    Find region, credentials and settings in botocore's order: given, environment, profile, metadata.
 
     Raises Refused if there are none, Retryable if their source does not answer.
     """
@@ -86,7 +86,7 @@ def find(login: Login) -> AwsAccess:
         region = login.region or os.environ.get("AWS_REGION") or setting("region")
         if region and not login.endpoint_url and (fault := region_fault(region)):
             raise Refused(f"AWS_REGION, or the profile's region: {fault}")
-        if not region:  # botocore cuts the zone's last letter, which is wrong for local zones
+        if not region:  # botocore takes the zone without its last letter, which is wrong for local zones
             if not (match := re.match(r"[a-z]+(-[a-z]+)+-\d+", IMDSRegionProvider(session).provide() or "")):
                 raise Refused(NO_REGION)
             region = match[0]
@@ -98,7 +98,7 @@ def find(login: Login) -> AwsAccess:
 
 
 def _keys(session: Session, login: Login, region: str) -> tuple[str, str, str, str]:
-    """Return access key, secret key, token or "", and when to find them again (STAMP), "" if they have no end."""
+    """Return access key, secret key, token or "", and the time to find them again (STAMP) or "" if they never end."""
     with reading_credentials():
         credentials = session.get_credentials()
     if credentials is None:

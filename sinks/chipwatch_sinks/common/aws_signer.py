@@ -1,7 +1,7 @@
 """
-Signature Version 4 of AWS (IAM's User Guide, "Create a signed AWS API request") with keys that botocore finds.
+Signs requests by AWS Signature Version 4 (IAM's User Guide, "Create a signed AWS API request").
 
-botocore runs in a separate process, which ends with its answer: here it would take 10 MB.
+botocore finds the keys in a separate process, which ends with its answer: in the agent it would take 10 MB.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from urllib.parse import quote, urlsplit
 from chipwatch.contract.errors import Refused, Retryable, os_text
 
 LIMIT: Final = 60
-"""Seconds for all sources of credentials together."""
+"""Most seconds for all sources of credentials together."""
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-"""Form of a time (UTC) in signatures, which sorts."""
+"""Form of a time (UTC) in signatures; as texts, times in it sort by time."""
 UNSIGNED: Final = frozenset({"user-agent", "expect", "transfer-encoding"})
-"""Headers that a proxy may change."""
+"""Headers that are not signed, since a proxy may change them."""
 PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.stdin.readline());"
     " from chipwatch_sinks.common.aws_login import main; main()"
@@ -32,7 +32,7 @@ PROGRAM: Final = (
 
 
 class Login(NamedTuple):
-    """Options of a sink for its identity at AWS; None: by botocore's chain."""
+    """A sink's options for its identity at AWS; None leaves the choice to botocore: environment, profile, machine."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -42,17 +42,17 @@ class Login(NamedTuple):
 
 
 class AwsAccess(NamedTuple):
-    """Region, keys and settings from the environment, the shared files and the metadata of the machine."""
+    """The AWS region, keys and settings that botocore found in the environment, the shared files or metadata."""
 
     region: str
     access_key: str
     secret_key: str
     token: str
-    """Of the session, or ""."""
+    """The session token, or ""."""
     renew_at: str
-    """When to find them again (STAMP), or "" if they have no end."""
+    """Time to find the keys again (STAMP), or "" if they never end."""
     endpoint: str | None = None
-    """The address that is set for CloudWatch."""
+    """The address that environment or profile set for CloudWatch."""
     use_fips: bool | None = None
     use_dualstack: bool | None = None
     ca_bundle: str | None = None
@@ -60,7 +60,7 @@ class AwsAccess(NamedTuple):
 
 
 def ask(login: Login) -> AwsAccess:
-    """Return what botocore finds; raise Refused or Retryable, and ImportError without botocore."""
+    """Return the access that botocore finds for `login`; raise Refused or Retryable, ImportError without botocore."""
     if find_spec("botocore") is None:
         raise ModuleNotFoundError("No module named 'botocore'")
     request = f"{json.dumps(sys.path)}\n{json.dumps(login)}".encode()
@@ -86,23 +86,23 @@ class Signer:
         self._access: AwsAccess | None = None
 
     def open(self) -> AwsAccess:
-        """Find region and credentials, the role's if one is configured; raise Refused or Retryable."""
+        """Find region and credentials, with a configured role the role's; raise Refused or Retryable."""
         self._access = ask(self._login)
         return self._access
 
     def sign(self, url: str, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return `headers` and the signature of this POST; raise Retryable or Refused without credentials."""
+        """Return `headers` with the signature of this POST added; raise Retryable or Refused without credentials."""
         now, access = time.strftime(STAMP, time.gmtime()), self._access
         if access is None or "" < access.renew_at <= now:
             access = self.open()
         return {**headers, **signature(url, body, headers, access, now)}
 
     def worked(self) -> None:
-        """Note that the service took a signature."""
+        """Note that the service has accepted a signature."""
         self._renewed = False
 
     def expired(self, why: str) -> Exception:
-        """Drop credentials that the service calls expired or unknown; return the exception to raise."""
+        """Drop the credentials, which the service calls expired or unknown; return the exception to raise."""
         self._access = None
         if self._renewed:
             return Refused(
@@ -114,7 +114,7 @@ class Signer:
 
 
 def signature(url: str, body: bytes, headers: Mapping[str, str], keys: AwsAccess, now: str) -> dict[str, str]:
-    """Return the headers that sign a POST of `body` at `now` (STAMP)."""
+    """Return the headers that sign a POST of `body` at the time `now` (STAMP)."""
     parts, own = urlsplit(url), {"X-Amz-Date": now, **({"X-Amz-Security-Token": keys.token} if keys.token else {})}
     host = parts.netloc.rpartition("@")[2].removesuffix(":443" if parts.scheme == "https" else ":80")
     signed = {name.lower(): " ".join(text.split()) for name, text in {**headers, **own, "Host": host}.items()}

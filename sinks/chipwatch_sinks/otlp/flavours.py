@@ -141,7 +141,7 @@ class Google(Flavour):
     def open(self) -> str:
         from chipwatch_sinks.otlp import google_machine
 
-        self._token = google_machine.find() or self._library()
+        self._token = google_machine.machine_token() or self._library()
         self._project = self._config.project or self._token.project
         return self._url
 

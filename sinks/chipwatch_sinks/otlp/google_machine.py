@@ -83,7 +83,7 @@ class _NoAccount(metadata_service.NoMetadata):
     """This machine has no service account, or the account has no token."""
 
 
-def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
+def machine_token(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     """
     Return this machine's token if google-auth would use it too; None if google-auth should be asked.
 

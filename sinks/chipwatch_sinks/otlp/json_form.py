@@ -13,7 +13,7 @@ from chipwatch.net.protobuf import fields, varints
 
 Shape = dict[int, tuple[str, ...]]
 SHAPES: Final = msgspec.json.decode(Path(__file__).with_name("messages.json").read_bytes(), type=dict[str, Shape])
-"""Message -> field number -> field's name, its message type or reader, and if it is repeated."""
+"""Message type -> number of a field -> its name in JSON, the type of its content, and True if it is repeated."""
 READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
     "double": lambda value: unpack("<d", value)[0],

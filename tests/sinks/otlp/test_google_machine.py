@@ -33,7 +33,7 @@ def env(gce, tmp_path):
 
 @pytest.fixture
 def machine(env):
-    return google_machine.find(env)
+    return google_machine.machine_token(env)
 
 
 def test_one_token_is_used_until_shortly_before_its_end(machine, gce):
@@ -64,7 +64,7 @@ print(project, credentials.token)
 
 @pytest.mark.parametrize("variable", ["GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"])
 def test_a_project_of_the_environment_goes_first(env, variable):
-    assert google_machine.find({**env, variable: "mine"}).project == "mine"
+    assert google_machine.machine_token({**env, variable: "mine"}).project == "mine"
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_a_project_of_the_environment_goes_first(env, variable):
     ids=lambda more: "".join(f"{name}={value}" for name, value in more.items()),
 )
 def test_google_auth_decides_where_something_else_is_configured(env, more):
-    assert google_machine.find(env | more) is None
+    assert google_machine.machine_token(env | more) is None
 
 
 @pytest.mark.parametrize("name", ["application_default_credentials.json", "certificate_config.json"])
 def test_google_auth_decides_where_somebody_has_logged_in(env, tmp_path, name):
-    assert google_machine.find(env)
+    assert google_machine.machine_token(env)
     (tmp_path / name).write_text("{}")
-    assert google_machine.find(env) is None
+    assert google_machine.machine_token(env) is None
 
 
 def test_google_auth_decides_where_the_server_is_not_googles(env, gce):
     gce.flavor = ""
-    assert google_machine.find(env) is None
+    assert google_machine.machine_token(env) is None
     gce.flavor, gce.trouble = "Google", 503
-    assert google_machine.find(env) is None
+    assert google_machine.machine_token(env) is None
 
 
 def test_a_machine_without_an_account_gets_instructions(machine, gce):

@@ -11,7 +11,7 @@ from chipwatch.advisor.advisors import advisor_class, advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
 from chipwatch.advisor.dashboard.options import BoardOptions
-from chipwatch.advisor.dashboard.sent import SentMetrics, find
+from chipwatch.advisor.dashboard.sent import SentMetrics, sent_by
 from chipwatch.base.text import in_case_of
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest
@@ -41,7 +41,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     advisor = advisor_of(name, config)
     if advisor is None or advisor.board is None:
         raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(drawn_by_all())}")
-    sent = find(config, name, options, by_name=advisor.board.by_name)
+    sent = sent_by(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
         drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]

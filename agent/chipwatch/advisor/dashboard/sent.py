@@ -36,7 +36,7 @@ class SentMetrics(NamedTuple):
     """Metrics that were left out, with reasons."""
 
 
-def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = False) -> SentMetrics:
+def sent_by(config: Config, name: str, options: BoardOptions, *, by_name: bool = False) -> SentMetrics:
     """
     Return the metrics that `config` sends to the sink `name`; raise ConfigError or NotLoaded.
 

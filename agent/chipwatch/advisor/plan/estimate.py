@@ -149,7 +149,7 @@ class _Planner:
         return sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
 
     def _cases(self) -> Iterator[_Case]:
-        """Yield the configuration with another level, window or dimension of the machine that the service accepts."""
+        """Yield each variant of the configuration to price: another level, window or machine dimension."""
         now, other, spacing = self._now, replace(self._now, now=False), self._sink.limits.spacing
         moved = replace(other, flags="every counter above 0", moved=True)
         if len(self._wanted(moved)) > len(self._wanted(now)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from chipwatch.collectors.amd.card import METRICS, AmdCard, find
+from chipwatch.collectors.amd.card import METRICS, AmdCard, amd_cards
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
@@ -82,7 +82,7 @@ class AmdCollector(CardCollector[AmdCard]):
                 self._share = AmdShare(config, config.pid)
 
     def find_cards(self) -> Iterable[tuple[str, Path]]:
-        return find(self._config.sys)
+        return amd_cards(self._config.sys)
 
     def make_card(self, index: str, folder: Path) -> AmdCard:
         return AmdCard(index, folder, self._level)

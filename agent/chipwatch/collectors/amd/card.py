@@ -20,7 +20,7 @@ from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.chip import Values
+    from chipwatch.collectors.amd.chip import TableFields
 
 # fmt: off
 PARTITIONS: Final = gauge(
@@ -103,7 +103,7 @@ FAN: Final = ("pwm1", "fan1_input", "fan1_max")
 """Files of hwmon that only a card with a fan has."""
 
 
-def find(sys: Path) -> Iterator[tuple[str, Path]]:
+def amd_cards(sys: Path) -> Iterator[tuple[str, Path]]:
     """Yield the kernel's number and the folder of each AMD card, in order; wake no card."""
     for index, folder in cards(sys, AMD):
         if "DRIVER=radeon" not in text(folder / "device/uevent"):
@@ -139,7 +139,7 @@ class AmdCard(CardFiles):
         from chipwatch.collectors.amd.chip import Chip
 
         self.chip, self._level = Chip(self.device), level
-        self._values: Values = {}
+        self._values: TableFields = {}
         self._slow, self._now = False, 0
         self._errors: list[tuple[Dimensions, float]] = []
         """Errors of the chip's blocks in the last reading."""
@@ -188,7 +188,7 @@ class AmdCard(CardFiles):
         """Read the table gpu_metrics: in each tick for partitions, otherwise only on slow ticks."""
         if self._has_table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
             with suppress(struct.error):  # the table ends early
-                self._values = self.chip.decode(self.text(TABLE) or b"")
+                self._values = self.chip.parse_table(self.text(TABLE) or b"")
 
     def further(self, at: int) -> Iterator[Datapoint]:
         yield from self.chip.busy(at, self.dims, self._values)

@@ -77,11 +77,11 @@ ATTRIBUTES: Final = {
 """amdgpu_metrics_attr_id of format 1.9 -> field. Numbers above 48 differ between drivers, so they are not read."""
 TYPES: Final = "BbHhIiQq"
 """Codes of the module struct, in the order of amdgpu_metrics_attr_type."""
-Values = Mapping[str, list[int | None]]
+TableFields = Mapping[str, list[int | None]]
 """Field -> its values; None is not available. Chiplets are in the order of partitions, equally many in each."""
 
 
-def decode(data: bytes) -> Values:
+def parse_table(data: bytes) -> TableFields:
     """Parse a table; return {} if its format is unknown. Raise struct.error if it ends early."""
     size, form, revision = HEADER.unpack_from(data)
     if (form, revision) == (1, 9):
@@ -112,7 +112,7 @@ def _layout(fields: tuple[str, str], parts: int) -> tuple[struct.Struct, list[tu
     return struct.Struct(f"@{codes}{'I0Q' if parts and fields[1] else '0Q'}"), places
 
 
-def _attributes(data: bytes) -> Values:
+def _attributes(data: bytes) -> TableFields:
     values: dict[str, list[int | None]] = {}
     (count,) = struct.unpack_from("<i", data, HEADER.size)
     place = HEADER.size + 4
@@ -135,7 +135,7 @@ class Chip:
     """The chip of one card: its modes, and its counters from reading to reading."""
 
     def __init__(self, device: Path) -> None:
-        self._device, self.decode = device, decode
+        self._device, self.parse_table = device, parse_table
         self.read_modes()
         self._counters = Counters()
         self._last: tuple[int, int, Mapping[Series, float]] = 0, 0, {}
@@ -152,12 +152,12 @@ class Chip:
         """True if the mode has several partitions."""
         return self.modes[0] not in ("", "SPX")
 
-    def partitions(self, values: Values) -> int:
+    def partitions(self, values: TableFields) -> int:
         """Return the number of partitions; 1 if the mode is unknown."""
         given, compute = values.get("partitions", [None])[0], self.modes[0]
         return given or (len(values.get("busy", ())) if compute == "CPX" else MODES.get(compute, 1)) or 1
 
-    def busy(self, at: int, dims: Dimensions, values: Values) -> Iterator[Datapoint]:
+    def busy(self, at: int, dims: Dimensions, values: TableFields) -> Iterator[Datapoint]:
         """Yield the utilization of each partition, the mean of its chiplets; nothing if there is only one."""
         if (number := self.partitions(values)) > 1:
             for part, busy in enumerate(_split(values.get("busy", ()), number)):
@@ -165,7 +165,7 @@ class Chip:
                     share = min(100.0, sum(busy) / len(busy))
                     yield m.PART_UTILIZATION.point(at, share, dims | {"mig": str(part)})
 
-    def points(self, at: int, now: int, dims: Dimensions, values: Values) -> Iterator[Datapoint]:
+    def points(self, at: int, now: int, dims: Dimensions, values: TableFields) -> Iterator[Datapoint]:
         """Yield partitions, throttling, errors and links from a table that was read at `now` (monotonic ns)."""
         number = self.partitions(values)
         if self.modes[0]:
@@ -185,7 +185,7 @@ class Chip:
             if up or any(moved.values()):
                 yield self._counters.total(metric, at, moved, dims)
 
-    def _throttled(self, at: int, now: int, dims: Dimensions, values: Values, number: int) -> Iterator[Datapoint]:
+    def _throttled(self, at: int, now: int, dims: Dimensions, values: TableFields, number: int) -> Iterator[Datapoint]:
         """Yield the seconds of each reason of throttling: its share of the cycles, times the time between readings."""
         cycles = values.get("counter", [None])[0]
         if cycles is None:

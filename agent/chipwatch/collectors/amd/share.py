@@ -17,7 +17,7 @@ GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
 """Names of a field, the newer one first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 MAX_PROCESSES: Final = 4096
 """Most processes of KFD that are read."""
-Place = TypeVar("Place", str, "KfdNode")
+GpuKey = TypeVar("GpuKey", str, "KfdNode")
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
@@ -46,34 +46,34 @@ class AmdShare(TreeClients):
         return self._used_by.get(slot, {})
 
 
-def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None = None) -> dict[Place, dict[int, int]]:
+def computing(sys: Path, gpus: Mapping[str, GpuKey], pids: Iterable[int] | None = None) -> dict[GpuKey, dict[int, int]]:
     """
-    Return place -> the host's PID -> bytes that KFD counts for the process; `pids`: None for all processes.
+    Return GPU -> the host's PID -> bytes that KFD counts for the process; `pids`: None for all processes.
 
-    `places`: number of a KFD device -> its place: a PCI address, or a KfdNode to keep partitions apart.
+    `gpus`: number of a KFD device -> its GPU: a PCI address, or a KfdNode to keep partitions apart.
     """
-    sizes: dict[Place, dict[int, int]] = {}
+    sizes: dict[GpuKey, dict[int, int]] = {}
     processes = sys / "class/kfd/kfd/proc"
     if pids is None:
         pids = [int(path.name) for path in islice(processes.glob("[0-9]*"), MAX_PROCESSES) if path.name.isdecimal()]
     for pid in pids:
         folder = processes / str(pid)
-        for node, place in places.items() if folder.is_dir() else ():
+        for node, gpu in gpus.items() if folder.is_dir() else ():
             if (used := number(folder / f"vram_{node}")) is not None:
-                sizes.setdefault(place, {})[pid] = sizes.get(place, {}).get(pid, 0) + used
-    return {place: sizes_at for place, sizes_at in sizes.items() if any(sizes_at.values())}
+                sizes.setdefault(gpu, {})[pid] = sizes.get(gpu, {}).get(pid, 0) + used
+    return {gpu: sizes_at for gpu, sizes_at in sizes.items() if any(sizes_at.values())}
 
 
-def occupied(sys: Path, places: Mapping[str, Place], place: Place, pids: Iterable[int]) -> dict[int, int]:
+def occupied(sys: Path, gpus: Mapping[str, GpuKey], gpu: GpuKey, pids: Iterable[int]) -> dict[int, int]:
     """
-    Return PID -> compute units at `place` that the process uses now; {} on older kernels and some cards.
+    Return PID -> compute units of `gpu` that the process uses now; {} on older kernels and some cards.
 
     For each answer the kernel reads registers of the card.
     https://git.kernel.org/torvalds/c/f2fa07b39fafb2a5f49c71a504862c5efa57d03e
     """
     units: dict[int, int] = {}
     for pid in pids:
-        for node in (node for node, other in places.items() if other == place):
+        for node in (node for node, other in gpus.items() if other == gpu):
             if (used := number(sys / f"class/kfd/kfd/proc/{pid}/stats_{node}/cu_occupancy")) is not None:
                 units[pid] = units.get(pid, 0) + used
     return units

@@ -17,7 +17,7 @@ from typing import Final
 from chipwatch.collectors.apple.foundation import Foundation, Libraries
 from chipwatch.collectors.apple.registry import Registry, Smc
 from chipwatch.collectors.apple.report import STATES, Report
-from chipwatch.collectors.apple.source import FIRST_PERIOD, Values, valid
+from chipwatch.collectors.apple.source import FIRST_PERIOD, ValuesByMetric, valid
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
 from chipwatch.host.records import print_records
@@ -49,7 +49,7 @@ class AppleHardware:
                 undo.callback(self._smc.close)
             self._undo = undo.pop_all()
 
-    def read(self, problems: list[str]) -> Values:
+    def read(self, problems: list[str]) -> ValuesByMetric:
         """Return values, some as means since the last call; append sentences to `problems`."""
         values = self._report.read(problems) if self._report else {}
         busy, memory = self._registry.statistics(*STATISTICS)

@@ -20,7 +20,7 @@ METRICS: Final = {
 }
 READER: Final = own_program("chipwatch.collectors.apple.hardware")
 
-Values = dict[Metric, float]
+ValuesByMetric = dict[Metric, float]
 
 
 class Macmon(RecordSource[Metric, float]):
@@ -45,7 +45,7 @@ class Macmon(RecordSource[Metric, float]):
     def _command(path: Path, period: float, *more: str) -> list[str | Path]:
         return [path, "--interval", f"{1000 * period:.0f}", "pipe", *more]
 
-    def _parse(self, line: bytes, problems: list[str]) -> Values:
+    def _parse(self, line: bytes, problems: list[str]) -> ValuesByMetric:
         del problems
         return parse(line)
 
@@ -76,12 +76,12 @@ class HardwareReader(ChildReader[Metric, float]):
 
     name = "the reader of Apple's GPU"
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> Values:
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> ValuesByMetric:
         del problems
         return {METRICS[name]: value for name, value in values.items()}
 
 
-def parse(line: bytes) -> Values:
+def parse(line: bytes) -> ValuesByMetric:
     """
     Parse a record of macmon; raise ValueError if it is invalid or has no GPU.
 
@@ -101,7 +101,7 @@ def parse(line: bytes) -> Values:
     return valid("macmon", values)
 
 
-def valid(source: str, values: Mapping[Metric, Any]) -> Values:
+def valid(source: str, values: Mapping[Metric, Any]) -> ValuesByMetric:
     """
     Return only values that can be true; raise ValueError if they cannot come from a real GPU.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, Core, RecordGroup, RecordReader
-from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, ValuesByLabels
 from chipwatch.contract.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
@@ -35,9 +35,9 @@ class Groups:
     def cores(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `neuroncore_counters`."""
         number = self._reader.number
-        busiest: Values = {}
-        flops: Values = {}
-        physical: Values = {}
+        busiest: ValuesByLabels = {}
+        flops: ValuesByLabels = {}
+        physical: ValuesByLabels = {}
         for tag, group in entries:
             for key, core in self._reader.mapping(group.neuroncores_in_use, "neuroncores_in_use").items():
                 if type(core) is not Core:
@@ -58,10 +58,10 @@ class Groups:
     def memory(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `memory_used`, without loaded models."""
         reader = self._reader
-        host: Values = {}
-        device: Values = {}
-        categories: Values = {}
-        cores: Values = {}
+        host: ValuesByLabels = {}
+        device: ValuesByLabels = {}
+        categories: ValuesByLabels = {}
+        cores: ValuesByLabels = {}
         for tag, group in entries:
             used = reader.mapping(group.neuron_runtime_used_bytes, "neuron_runtime_used_bytes")
             _add(host, (tag,), reader.number(used.get("host"), "host memory"))
@@ -82,8 +82,8 @@ class Groups:
 
     def latency(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the latencies of `execution_stats`; none if nothing ran."""
-        basic: Values = {}
-        detailed: Values = {}
+        basic: ValuesByLabels = {}
+        detailed: ValuesByLabels = {}
         for tag, group in entries:
             for key, percentiles in self._reader.mapping(group.latency_stats, "latency_stats").items():
                 if key not in ("total_latency", "device_latency"):
@@ -98,7 +98,7 @@ class Groups:
 
     def vcpu(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `neuron_runtime_vcpu_usage`."""
-        busiest: Values = {}
+        busiest: ValuesByLabels = {}
         for tag, group in entries:
             for mode, value in self._reader.named(group.vcpu_usage, "vcpu_usage", MAX_PERCENT):
                 _maximum(busiest, (tag, mode), value)
@@ -114,11 +114,11 @@ class Groups:
                 yield index, share
 
 
-def _maximum(values: Values, key: tuple[str, ...], value: float | None) -> None:
+def _maximum(values: ValuesByLabels, key: tuple[str, ...], value: float | None) -> None:
     if value is not None and value > values.get(key, -1):
         values[key] = value
 
 
-def _add(values: Values, key: tuple[str, ...], value: float | None) -> None:
+def _add(values: ValuesByLabels, key: tuple[str, ...], value: float | None) -> None:
     if value is not None:
         values[key] = values.get(key, 0) + value

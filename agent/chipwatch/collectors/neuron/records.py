@@ -9,7 +9,7 @@ from chipwatch.collectors.neuron import metrics, schema
 from chipwatch.collectors.neuron.groups import Entry, Groups
 from chipwatch.collectors.neuron.machine import NeuronMachine
 from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
-from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, ValuesByLabels
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host.last_values import LastValues
@@ -48,8 +48,8 @@ class Tally(NamedTuple):
 
     start_time: int
     """Time at which the counts were zero (ns since the epoch)."""
-    outcomes: Values
-    errors: Values
+    outcomes: ValuesByLabels
+    errors: ValuesByLabels
 
 
 class NeuronRecords:
@@ -73,11 +73,11 @@ class NeuronRecords:
         """Group -> time (monotonic s) until which its last rows are reported, and these rows."""
         self._until = 0.0
         self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
-        """Time (monotonic s) until which the runtimes on each core are reported, and these runtimes."""
+        """The runtimes on each core that are reported, and until when (monotonic s)."""
         self._tallies: dict[str, Tally] = {}
         """Tag -> its sums; the least recently used is first."""
         self._counted: tuple[float, set[str]] = 0.0, set()
-        """Time (monotonic s) until which counts are reported, and their tags."""
+        """The tags of runtimes whose counts are reported, and until when (monotonic s)."""
         self._pending: set[str] = set()
         """Tags with counts that have changed since the last tick."""
         self._last: dict[tuple[Any, str], int] = {}
@@ -94,7 +94,7 @@ class NeuronRecords:
         `start_time`: the previous tick, at which new counts were zero. Both ticks are in ns since the epoch.
         """
         try:
-            record = schema.decode(line)
+            record = schema.parse_record(line)
         except (ValueError, RecursionError):
             text = line[:500].decode(errors="replace")
             is_record = text.lstrip().startswith("{")

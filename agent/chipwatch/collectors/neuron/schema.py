@@ -85,7 +85,7 @@ KINDS: Final = {dict: "an object", RecordGroup: "an object", list: "a list", str
 T = TypeVar("T")
 
 
-def decode(line: bytes) -> Record | None:
+def parse_record(line: bytes) -> Record | None:
     """Parse a record; return None if the JSON is something else. Raise ValueError or RecursionError for broken JSON."""
     found = _decoder.decode(line)
     return found if isinstance(found, Record) and found != _NOTHING else None

@@ -12,7 +12,7 @@ from chipwatch.contract.datapoint import Dimensions, Level, Metric
 MAX_CACHED: Final = 20_000
 """Most series whose dimensions are cached."""
 
-Values = dict[tuple[str, ...], float]
+ValuesByLabels = dict[tuple[str, ...], float]
 """Tag of the runtime ("" for none) and the values of the metric's dimensions, without a core's device -> value."""
 Pods = Mapping[str, dict[str, str]]
 """Index of a core -> dimensions of the pod that uses it."""
@@ -49,7 +49,7 @@ class NeuronSeries:
             self._cores_per_device = count
             self._known.clear()
 
-    def rows(self, metric: Metric, values: Values, start_time: int | None = None) -> Iterator[Row]:
+    def rows(self, metric: Metric, values: ValuesByLabels, start_time: int | None = None) -> Iterator[Row]:
         """Yield a row for each value; cores whose device is unknown are left out."""
         if metric.level > self.level:
             return

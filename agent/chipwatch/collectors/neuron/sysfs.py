@@ -49,7 +49,7 @@ STALE: Final = 180
 class _Device:
     def __init__(self, folder: Path, index: str, kept: LastValues) -> None:
         self._folder, self._dims = folder, Dimensions(neuron_device=index)
-        self._power, self._repairable = (open_kept(find(folder, path)) for path in (POWER, REPAIRABLE))
+        self._power, self._repairable = (open_kept(find_file(folder, path)) for path in (POWER, REPAIRABLE))
         self.lacks = [path for path, file in ((POWER, self._power), (REPAIRABLE, self._repairable)) if not file]
         self._counters = Counters(kept=kept, device=folder)
 
@@ -126,7 +126,7 @@ class Devices:
                 self._report(f"Neuron's driver has no {path}, and no file of that name elsewhere")
 
 
-def find(device: Path, path: str) -> Path:
+def find_file(device: Path, path: str) -> Path:
     """
     Return the path of a file of a device; if it has moved, search it by name, but not below cores.
 

@@ -58,7 +58,7 @@ class Part:
         self.points = PartPoints(dims, keys, level)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
-        self._shares = {number: row.place for number, row in shares.items() if row.metric.level <= level}
+        self._shares = {number: row.key for number, row in shares.items() if row.metric.level <= level}
         self.now = PartReading()
         self.slices: float | None = None
         """Share of the whole GPU's compute slices; None until it is known."""
@@ -112,9 +112,9 @@ class Part:
         """Add the shares that GPM measures; return all its values."""
         values = self.gpm.read(gpu, now) if self.gpm else {}
         self.now.engine, add = values.get(GRAPHICS), self.points.add
-        for number, place in self._shares.items():
+        for number, key in self._shares.items():
             if number in values:
-                add(place, values[number])
+                add(key, values[number])
         return values
 
     def _utilization(self, value: float) -> None:
@@ -318,8 +318,8 @@ class Gpu(Part):
             self.points.add(("gpu.context_switch.active",), max(values[number] for number in switches))
         for number in C2C.keys() & values.keys():
             if self.gpm and 0 <= values[number] <= MOST_MIB:
-                place = C2C[number].place
-                life = self.points.life(place)
+                key = C2C[number].key
+                life = self.points.life(key)
                 if life.start_time is None:
                     life.start_time = self.points.at - self.gpm.elapsed
-                self.points.add(place, life.value + values[number] * self.gpm.elapsed / SECOND * 2**20)
+                self.points.add(key, life.value + values[number] * self.gpm.elapsed / SECOND * 2**20)

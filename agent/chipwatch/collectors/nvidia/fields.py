@@ -82,7 +82,7 @@ class GpuFields:
         self._fast, self._all = FieldSet(query, names(fast)), FieldSet(query, names(fast) | recovery | names(slow))
         self._points, self._driver = points, driver
         self._rows = {
-            n: (row.place, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level or n == ENERGY
+            n: (row.key, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level or n == ENERGY
         }
         self._links: dict[int, int] = {}
         """Older field of LINKS -> the field that answered first and is used from then on: counts may differ."""
@@ -109,11 +109,11 @@ class GpuFields:
         for number, value in values.items():
             if number not in rows:
                 continue
-            place, unit = rows[number]
+            key, unit = rows[number]
             if number == ENERGY:
-                energy = value if add(place, value / unit, most_energy) else None
+                energy = value if add(key, value / unit, most_energy) else None
             else:
-                add(place, value / unit)
+                add(key, value / unit)
         return energy, values.get(THERMAL)
 
     def _choose_links(self, values: dict[int, float]) -> None:

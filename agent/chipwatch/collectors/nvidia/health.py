@@ -9,7 +9,7 @@ from itertools import chain, product
 from struct import Struct
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia.metrics import C2C_FIELDS, FAULT, FIELDS, JUDGED, LINK_FIELDS, FieldRow, Place
+from chipwatch.collectors.nvidia.metrics import C2C_FIELDS, FAULT, FIELDS, JUDGED, LINK_FIELDS, FieldRow, SeriesKey
 from chipwatch.collectors.nvidia.points import PartPoints
 from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery, Rows
 from chipwatch.contract.datapoint import Datapoint, Level
@@ -85,10 +85,10 @@ REASONS: Final = {
     0x40: "hw_thermal", 0x80: "power_brake", 0x100: "display",
 }  # fmt: skip
 """Bit of nvmlClocksEventReason* -> its name in our metrics."""
-Answers = dict[str | Place, float]
+Answers = dict[str | SeriesKey, float]
 """Name of a fault, or series of a value -> its value."""
-PLACES: Final[Mapping[int, Place]] = {number: row.place for number, row in (FIELDS | LINK_FIELDS | C2C_FIELDS).items()}
-SUMS: Final = {number: place for number, place in PLACES.items() if place[0] in SUMMED}
+SERIES: Final[Mapping[int, SeriesKey]] = {n: row.key for n, row in (FIELDS | LINK_FIELDS | C2C_FIELDS).items()}
+SUMS: Final = {number: key for number, key in SERIES.items() if key[0] in SUMMED}
 
 
 def _known(members: tuple[int, ...]) -> tuple[int, ...]:
@@ -227,8 +227,8 @@ class GpuHealth:
                 self.add_fault(about, value)
             else:
                 self._points.add(about, +value)
-        for place, members in counts.items():
-            self._points.add_total(place, members)
+        for key, members in counts.items():
+            self._points.add_total(key, members)
 
     def add_fault(self, fault: str, value: object, points: list[Datapoint] | None = None) -> None:
         """Add the point of a fault; to `points` if given, because the tick's list is already returned."""
@@ -256,10 +256,10 @@ class GpuHealth:
         up = sum([fields.pop(key) > 0 for key in keys])
         return None if LINK_STATE in self._fields.partial else up, max(keys)[1] + 1
 
-    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[Place, dict[tuple[int, int], float]]:
+    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[SeriesKey, dict[tuple[int, int], float]]:
         """Remove the counters of links from the fields; return series -> members. An incomplete series is left out."""
         partial = {SUMS.get(number) for number in self._fields.partial | self._link_fields.partial}
-        counts: dict[Place, dict[tuple[int, int], float]] = {}
+        counts: dict[SeriesKey, dict[tuple[int, int], float]] = {}
         for key in [key for key in fields if key[0] in SUMS]:
             kind, value = SUMS[key[0]], fields.pop(key)
             if kind not in partial and 0 <= value <= MOST_COUNT:
@@ -317,11 +317,11 @@ def _judged(fields: Mapping[tuple[int, int], float]) -> Answers:
         if row and row.metric is FAULT:
             answers[row.value] = answers.get(row.value, 0) or value
         elif row:
-            answers[PLACES[number]] = value
+            answers[SERIES[number]] = value
         elif (limit := BIT_ERRORS.get(number)) is not None:
             rate = (int(value) >> 8 & 15) * 10.0 ** -(int(value) & 255)
             answers["nvlink_bit_errors"] = answers.get("nvlink_bit_errors", 0) or rate > limit
-            worst: Place = "gpu.nvlink.bit_error_rate", "effective" if number == min(BIT_ERRORS) else "symbol"
+            worst: SeriesKey = "gpu.nvlink.bit_error_rate", "effective" if number == min(BIT_ERRORS) else "symbol"
             answers[worst] = max(answers.get(worst, 0), rate if rate > NO_ERRORS else 0)
         elif number == REMAPPED:
             answers["rows_many"] = value > MOST_REMAPPED

@@ -15,7 +15,7 @@ BASIC, DETAILED, ALL = Level.BASIC, Level.DETAILED, Level.ALL
 GPU, MIG, UUID, MODEL, DRIVER = "gpu", "mig", "uuid", "model", "driver"
 
 
-Place = tuple[str, ...]
+SeriesKey = tuple[str, ...]
 """A series of a GPU: the name of a metric, and the values of its further dimensions."""
 
 
@@ -31,7 +31,7 @@ class FieldRow(NamedTuple):
     """Name of the query in messages; "" if failures are not reported."""
 
     @property
-    def place(self) -> Place:
+    def key(self) -> SeriesKey:
         """Return the series that gets the value."""
         return (self.metric.name, self.value) if self.value else (self.metric.name,)
 

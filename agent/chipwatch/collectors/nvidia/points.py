@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from chipwatch.collectors.nvidia.metrics import ALWAYS, INSTANCE, WHOLE, Place, shaped
+from chipwatch.collectors.nvidia.metrics import ALWAYS, INSTANCE, WHOLE, SeriesKey, shaped
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Life, MemberSum
 from chipwatch.host.gpu_metrics import MOST
@@ -44,20 +44,20 @@ class PartSeries(NamedTuple):
     """False if the level excludes it."""
 
 
-class _SeriesByPlace(dict[Place, PartSeries]):
+class _SeriesByKey(dict[SeriesKey, PartSeries]):
     def __init__(self, dims: Dimensions, metrics: Mapping[str, Metric], level: Level) -> None:
         super().__init__()
         self._dims, self._metrics, self._level = dims, metrics, level
 
-    def __missing__(self, place: Place) -> PartSeries:
-        name, *values = place
+    def __missing__(self, key: SeriesKey) -> PartSeries:
+        name, *values = key
         metric = self._metrics[name]
         bounds = BOUNDS.get(name) or BOUNDS.get(metric.unit) or (0.0, MOST.get(metric.unit, MOST_COUNT), 0.0)
         further = metric.dims[len(metric.dims) - len(values) :]
         dims = self._dims | dict(zip(further, values, strict=True))
         life = Life() if metric.kind is Kind.COUNTER else None
         is_wanted = metric.level <= self._level or name in ALWAYS
-        series = self[place] = PartSeries(metric, dims, *bounds, life, is_wanted)
+        series = self[key] = PartSeries(metric, dims, *bounds, life, is_wanted)
         return series
 
 
@@ -68,8 +68,8 @@ class PartPoints:
         """`keys`: keys of `dims` in the order of metrics' declarations."""
         table = INSTANCE if "mig" in dims else WHOLE
         self._dims, self.metrics = dims, {name: shaped(metric, *keys) for name, metric in table.items()}
-        self._series = _SeriesByPlace(dims, self.metrics, level)
-        self._sums: dict[Place, MemberSum] = {}
+        self._series = _SeriesByKey(dims, self.metrics, level)
+        self._sums: dict[SeriesKey, MemberSum] = {}
         self.at = 0
         """Time of the tick (ns since the epoch)."""
         self.points: list[Datapoint] = []
@@ -79,13 +79,13 @@ class PartPoints:
         """Add a gauge without further dimensions, whose value needs no check."""
         self.points.append(self.metrics[name].point(self.at, value, self._dims))
 
-    def add(self, place: Place, value: float | None, rise: float = math.inf) -> bool:
+    def add(self, key: SeriesKey, value: float | None, rise: float = math.inf) -> bool:
         """
         Add a reading of a series; return False if there is none (None) or if it cannot be true.
 
         An increase of a counter by more than `rise` counts as an error until it is confirmed.
         """
-        metric, dims, least, most, limit, life, is_wanted = self._series[place]
+        metric, dims, least, most, limit, life, is_wanted = self._series[key]
         if value is None:
             return False
         if not least <= value <= most:
@@ -102,15 +102,15 @@ class PartPoints:
             self.points.append(metric.point(self.at, value, dims, start_time=life.start_time))
         return True
 
-    def add_total(self, place: Place, members: Mapping[Any, float]) -> None:
+    def add_total(self, key: SeriesKey, members: Mapping[Any, float]) -> None:
         """Add the sum of a counter over its members."""
-        metric, dims, *_ = self._series[place]
-        total = self._sums.setdefault(place, MemberSum())
+        metric, dims, *_ = self._series[key]
+        total = self._sums.setdefault(key, MemberSum())
         total.take(members, self.at)
         self.points.append(metric.point(self.at, total.value, dims, start_time=total.start_time))
 
-    def life(self, place: Place) -> Life:
+    def life(self, key: SeriesKey) -> Life:
         """Return the last value and start time of a counter."""
-        life = self._series[place].life
+        life = self._series[key].life
         assert life is not None
         return life

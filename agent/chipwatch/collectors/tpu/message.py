@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chipwatch.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, text_in, varints, wired
 
 DOUBLE = struct.Struct("<d")
-Values = dict[int, float]
+ValuesByDevice = dict[int, float]
 """Number of a device or chip -> value."""
 LONGEST = 64
 """Most characters of a label."""
@@ -47,9 +47,9 @@ def encode(name: str) -> bytes:
     return b"\x0a" + bytes([len(name)]) + name.encode()
 
 
-def decode(data: bytes) -> Values:
+def gauges(data: bytes) -> ValuesByDevice:
     """Decode a MetricResponse with one value for each device; raise ValueError if it is malformed."""
-    values: Values = {}
+    values: ValuesByDevice = {}
     for labels, metric in _labelled(data):
         index, value = next((int(text) for text in labels.values() if is_number(text)), None), _gauge(metric)
         if index is None or value is None or index in values:
@@ -69,9 +69,9 @@ def _gauge(metric: bytes, kind: int = 3) -> float | None:
     return None
 
 
-def queued(data: bytes) -> Values:
+def queued(data: bytes) -> ValuesByDevice:
     """Decode a MetricResponse with sizes of queues; add them up for each device. Raise ValueError if malformed."""
-    sizes: Values = {}
+    sizes: ValuesByDevice = {}
     for labels, metric in _labelled(data):
         device, size = labels.get(ORDINAL, ""), _gauge(metric)
         if not is_number(device) or size is None:

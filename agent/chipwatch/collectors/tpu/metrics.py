@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from chipwatch.collectors.tpu.message import (
     ORDINAL,
     Distribution,
-    decode,
     distributions,
+    gauges,
     is_number,
     merged,
     queued,
@@ -105,13 +105,13 @@ def _operation(word: str) -> RuntimeRow:
 
 # fmt: off
 ROWS: Final = {
-    "tpu.runtime.hbm.memory.usage.bytes": RuntimeRow(MEMORY_USED, decode),
-    "tpu.runtime.hbm.memory.total.bytes": RuntimeRow(MEMORY_TOTAL, decode),
-    "tpu.runtime.tensorcore.dutycycle.percent": RuntimeRow(DUTY_CYCLE, decode),
+    "tpu.runtime.hbm.memory.usage.bytes": RuntimeRow(MEMORY_USED, gauges),
+    "tpu.runtime.hbm.memory.total.bytes": RuntimeRow(MEMORY_TOTAL, gauges),
+    "tpu.runtime.tensorcore.dutycycle.percent": RuntimeRow(DUTY_CYCLE, gauges),
     "tpu.runtime.hbm.utilization.percent": RuntimeRow(gauge(
-        "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, DEVICE), decode),
+        "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, DEVICE), gauges),
     "tpu.runtime.tensorcore.idle_duration.seconds": RuntimeRow(gauge(
-        "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, DEVICE), decode),
+        "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, DEVICE), gauges),
     "hlo.queue.size.gauge": RuntimeRow(gauge(
         "tpu.program.queued", "{program}", "Compiled programs (HLO) that wait for the device.", Level.DETAILED, DEVICE),
         queued),

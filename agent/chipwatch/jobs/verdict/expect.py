@@ -23,7 +23,7 @@ COUNTS: Final = {
 """Thing that `--expect` counts -> metrics that show it, and dimensions that identify each one."""
 STATES: Final = frozenset({"gpu.state", "rdma.state", "disk.nvme.state"})
 """Metrics that are 0 if a thing does not work."""
-Key = tuple[str | None, ...]
+ThingKey = tuple[str | None, ...]
 """Values of the dimensions that identify a thing."""
 VENDORS: Final = ("0x10de", "0x1002", "0x1da3")
 """PCI vendors whose GPUs are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
@@ -90,7 +90,7 @@ def compare(
         thing, number, _ = each
         metrics, keys = COUNTS[thing]
         sources = {name: source for name, source in collectors.items() if {*metrics} & {*source["metrics"]}}
-        seen: dict[Key, dict[str, float]] = {}
+        seen: dict[ThingKey, dict[str, float]] = {}
         for item in series:
             if item.metric in metrics:
                 seen.setdefault(tuple(map(item.dims.get, keys)), {})[item.metric] = item.value
@@ -118,7 +118,7 @@ def compare(
 
 
 def _count(
-    expected: Expected, seen: Mapping[Key, Mapping[str, float]], silent: Iterable[Key], partly: str
+    expected: Expected, seen: Mapping[ThingKey, Mapping[str, float]], silent: Iterable[ThingKey], partly: str
 ) -> tuple[list[Reason], str]:
     """
     Return faults in the number and the rates of things, and a sentence on what cannot be counted.
@@ -147,10 +147,10 @@ def _count(
     return wrong, f"{number} of {speed} expected; the rate of {_names(unrated)} cannot be read" if unrated else ""
 
 
-def _names(keys: Iterable[Key]) -> str:
+def _names(keys: Iterable[ThingKey]) -> str:
     return ", ".join(map(_name, sorted(keys, key=str)))
 
 
-def _name(key: Key) -> str:
+def _name(key: ThingKey) -> str:
     """Return the name of a thing: a number or a device; with the port, unless that is 1."""
     return " port ".join(str(word) for n, word in enumerate(key) if not (n and word == "1"))

@@ -127,7 +127,9 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
         code = 1
         try:
             os.close(receiver)
-            _write(sender, _read_apart(collectors, timeout))
+            body = json.dumps(_read_apart(collectors, timeout)).encode()
+            while body:
+                body = body[os.write(sender, body) :]
             code = 0
         finally:
             os._exit(code)
@@ -159,12 +161,6 @@ def _read_apart(collectors: Mapping[str, Collector], timeout: float) -> Mapping[
         return _read(collectors, timeout)
     except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # no memory, threads or files left
         return _no_answer(f"the readings have ended: {os_text(problem)}")
-
-
-def _write(pipe: int, answer: Mapping[str, Any]) -> None:
-    body = json.dumps(answer).encode()
-    while body:
-        body = body[os.write(pipe, body) :]
 
 
 def _end_of(child: int) -> str:

@@ -13,8 +13,9 @@ from chipwatch.base.table import TableColumn, table
 from chipwatch.base.text import duration
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.facts import DeviceFacts
+from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.show.report import amounts
-from chipwatch.show.report.devices import FAMILIES, FIGURES, TABLES, Key, key_of, label, order
+from chipwatch.show.report.devices import FAMILIES, FIGURES, TABLES
 
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
 ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
@@ -173,36 +174,37 @@ class Accelerators:
 
     def __init__(self, *, of_command: bool = False) -> None:
         """`of_command`: the run is one command, which may not use all of them."""
-        self._devices: dict[Key, DeviceUsage] = {}
+        self._devices: dict[DeviceKey, DeviceUsage] = {}
         self._of_command = of_command
 
     def take(self, points: Iterable[Datapoint]) -> None:
         """Take the points of one tick, counters with their increase; a late reading has an earlier time."""
         readings: dict[tuple[DeviceUsage, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
         for point in points:
-            if (role := ROLES.get(point.metric.name)) and (key := key_of(point.dims)):
+            if (role := ROLES.get(point.metric.name)) and (key := device_of(point.dims)):
                 readings[self._device(key, point.dims), point.at][role].append(point)
         for (device, at), by_role in readings.items():
             device.take(at, by_role)
 
     def list_users(self, facts: DeviceFacts, is_mine: Callable[[int], bool | None]) -> None:
         """Take a list of processes; `is_mine` says if a PID belongs to the command, None if that is unknown."""
-        users: defaultdict[Key, list[bool | None]] = defaultdict(list)
+        users: defaultdict[DeviceKey, list[bool | None]] = defaultdict(list)
         for process in facts.processes or ():
-            users[_device_of(key_of(process.dims))].append(is_mine(process.pid))
+            users[_whole_of(device_of(process.dims))].append(is_mine(process.pid))
         for item in facts.activity:
             if item.unlisted:
-                users[_device_of(key_of(item.dims))].append(None)
-        for key in {_device_of(key_of(device.dims)) for device in facts.devices} if facts.processes is not None else ():
+                users[_whole_of(device_of(item.dims))].append(None)
+        listed = facts.devices if facts.processes is not None else ()
+        for key in {_whole_of(device_of(device.dims)) for device in listed}:
             if device := self._devices.get(key):
                 device.list_users(users[key])
 
-    def set_slices(self, slices: Mapping[Key, float]) -> None:
+    def set_slices(self, slices: Mapping[DeviceKey, float]) -> None:
         """Set the share of each partition in its device's compute; devices that `slices` lacks get 1."""
         for key, device in self._devices.items():
             device.slices = slices.get(key, 1.0)
 
-    def _used(self) -> dict[Key, DeviceUsage]:
+    def _used(self) -> dict[DeviceKey, DeviceUsage]:
         """Return the devices that the command used; if it is known of none, those that it may have used."""
         seen = {key: device for key, device in self._devices.items() if device.is_used}
         return seen or {key: device for key, device in self._devices.items() if device.may_be_used}
@@ -215,7 +217,7 @@ class Accelerators:
         """Yield a table for each family of devices that the command used or may have used."""
         used = self._used()
         for family, title in FAMILIES.items():
-            present = [key for key in sorted(self._devices, key=order) if key[0][0] == family]
+            present = [key for key in sorted(self._devices, key=device_order) if key[0][0] == family]
             shown = [self._devices[key] for key in present if key in used]
             if shown:
                 yield from _table(title, shown)
@@ -257,15 +259,15 @@ class Accelerators:
 
     def advice(self, seconds: float) -> Iterator[str]:
         """Yield advice on the longest idle time by one cause on one device, if it is a tenth of the run or more."""
-        used = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._used().items()]
+        used = [(f"{FAMILIES[key[0][0]]} {device_label(key)}", device) for key, device in self._used().items()]
         times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
         if seconds and idle >= WORTH * seconds:
             yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"
 
-    def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
+    def _device(self, key: DeviceKey, dims: Dimensions) -> DeviceUsage:
         """Return the sums of a device, new ones for a new device; `dims` has its model."""
-        key = _device_of(key)
+        key = _whole_of(key)
         if (device := self._devices.get(key)) is None:
             parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
             name = one_line(" ".join(filter(None, (key[0][1], *parts, dims.get("model", "")))), LONGEST)
@@ -273,7 +275,7 @@ class Accelerators:
         return device
 
 
-def _device_of(key: Key) -> Key:
+def _whole_of(key: DeviceKey) -> DeviceKey:
     """Return the key that is counted: of a Neuron core its device, otherwise the same key."""
     return key[:1] if key[:1] and key[0][0] == "neuron_device" else key
 

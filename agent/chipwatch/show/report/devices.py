@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chipwatch.contract.datapoint import Dimensions
+from chipwatch.jobs.device_key import DeviceKey
 
 TABLES: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 FAMILIES: Final[Mapping[str, str]] = TABLES["families"]
 """Dimension with the number of a device, such as `gpu` -> title of its family."""
-PARTS: Final[Mapping[str, str]] = TABLES["parts"]
-"""Dimension with the number of a device -> dimension with the number of its partition or core."""
 FIGURES: Final[Mapping[str, Sequence[str]]] = TABLES["figures"]
 """Figure of an accelerator -> the metrics that show it, the best one first."""
-Key = tuple[tuple[str, str], ...]
-"""A device or partition: its dimensions and their numbers, as in (("gpu", "0"), ("mig", "1"))."""
-
-
-@lru_cache(maxsize=20_000)
-def key_of(dims: Dimensions) -> Key:
-    """Return the device or partition that dimensions name; () if they name none."""
-    for family in FAMILIES:
-        if number := dims.get(family):
-            part = PARTS.get(family, "")
-            return ((family, number), *([(part, dims[part])] if part in dims else []))
-    return ()
-
-
-def label(key: Key) -> str:
-    """Return the numbers of a device and its partition: 0.1."""
-    return ".".join(number for _, number in key)
-
-
-def order(key: Key) -> list[tuple[str, bool, int, str]]:
-    """Return a sort key for a device: by family, then by number."""
-    return [(dimension, not number.isdecimal(), len(number), number) for dimension, number in key]
 
 
 GROUPS: Final = {"free": "free", "lost": "lost", "unknown": "not known", "unseen": "not known"}
@@ -72,7 +47,7 @@ class DeviceState(NamedTuple):
     seconds_since_kernel: float | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> DeviceKey:
         """Return the device's key."""
         return tuple(self.place.items())
 

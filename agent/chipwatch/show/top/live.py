@@ -19,7 +19,8 @@ from chipwatch.contract.processor import Processor
 from chipwatch.engine.build import build_sources
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.window import Window
-from chipwatch.show.report.devices import DeviceState, Key, device_states
+from chipwatch.jobs.device_key import DeviceKey
+from chipwatch.show.report.devices import DeviceState, device_states
 from chipwatch.show.top.machine import ListedProcess
 from chipwatch.show.top.processes import ProcessTable
 
@@ -40,7 +41,7 @@ class Frame(NamedTuple):
     processes: Sequence[ListedProcess] = ()
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
-    holding: Mapping[Key, DeviceState] = {}
+    holding: Mapping[DeviceKey, DeviceState] = {}
     why: tuple[str, ...] = ()
     """Sentences on why jobs are slow."""
 

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from chipwatch.base.text import duration
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.show.report.devices import FIGURES, DeviceState, Key, key_of, label, order
+from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
+from chipwatch.show.report.devices import FIGURES, DeviceState
 
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
 """Dimensions that distinguish readings of the host; other dimensions identify the machine."""
@@ -46,7 +47,7 @@ HISTORY: Final = 3600
 class ListedProcess(NamedTuple):
     """A row of the table of processes: a process on an accelerator, or on the host if `device` is ()."""
 
-    device: Key = ()
+    device: DeviceKey = ()
     pid: int = 0
     user: str = ""
     memory: float | None = None
@@ -65,7 +66,7 @@ class ListedProcess(NamedTuple):
     """Its start in the kernel's clock ticks. PID and start together identify a process."""
 
     @property
-    def key(self) -> tuple[int, float, Key]:
+    def key(self) -> tuple[int, float, DeviceKey]:
         """The identity of its row."""
         return self.pid, self.began, self.device
 
@@ -149,10 +150,10 @@ class Readings:
 class Accelerator:
     """One accelerator or partition: its readings, its state, and its short history."""
 
-    def __init__(self, key: Key, whole: Accelerator | None) -> None:
+    def __init__(self, key: DeviceKey, whole: Accelerator | None) -> None:
         """`whole`: the device of which it is a partition; None for a whole device."""
         self.key, self._whole = key, whole
-        self.label = label(key)
+        self.label = device_label(key)
         self.model: str = whole.model if whole else ""
         self.readings = Readings()
         self.errors: dict[str, str] = {}
@@ -286,16 +287,16 @@ class MachineState:
         self.trends: dict[str, Trend] = {}
         self.processes: Sequence[ListedProcess] = ()
         """The processes of all accelerators, in the order of these; of the host if no driver lists any."""
-        self._devices: dict[Key, Accelerator] = {}
+        self._devices: dict[DeviceKey, Accelerator] = {}
 
     @property
     def devices(self) -> list[Accelerator]:
         """The accelerators in the order of their numbers, without devices that are only used as partitions."""
         devices = self._devices.values()
         shown = (device for device in devices if not device.has_parts or device.readings.names("gpu.memory"))
-        return sorted(shown, key=lambda device: order(device.key))
+        return sorted(shown, key=lambda device: device_order(device.key))
 
-    def device(self, key: Key) -> Accelerator:
+    def device(self, key: DeviceKey) -> Accelerator:
         """Return the device with this key; a new one if there is none yet."""
         if (device := self._devices.get(key)) is None:
             whole = self.device(key[:1]) if len(key) > 1 else None
@@ -309,17 +310,17 @@ class MachineState:
         points: Iterable[Datapoint],
         at: int,
         processes: Iterable[ListedProcess] = (),
-        holding: Mapping[Key, DeviceState] = {},
+        holding: Mapping[DeviceKey, DeviceState] = {},
     ) -> None:
         """Take a tick at `at` (ns since the epoch): its points, processes, and the jobs of accelerators."""
         self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
         for point in points:
-            if key := key_of(point.dims):
+            if key := device_of(point.dims):
                 self.device(key).take(point)
             else:
                 self.host.put(host_key(point.metric.name, point.dims), point)
         self.host.fresh = max(FRESH, 3 * self.gap)
-        self.processes = sorted(processes, key=lambda process: order(process.device))
+        self.processes = sorted(processes, key=lambda process: device_order(process.device))
         for device in self._devices.values():
             device.processes = [process for process in self.processes if process.device == device.key]
             device.holding = holding.get(device.key, DeviceState())

@@ -18,7 +18,7 @@ from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host.owners import UserNames
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import read
-from chipwatch.show.report.devices import key_of
+from chipwatch.jobs.device_key import device_of
 from chipwatch.show.top.machine import ListedProcess
 
 PAGES: Final = os.sysconf("SC_PHYS_PAGES")
@@ -61,7 +61,7 @@ class ProcessTable:
         self._forget(rows.values())
         missing = ListedProcess(command="(not a process here: it has ended, or is of another container)")
         return [(rows[each.pid] or missing)._replace(
-            device=key_of(each.dims), pid=each.pid, memory=each.memory, share=each.utilization)
+            device=device_of(each.dims), pid=each.pid, memory=each.memory, share=each.utilization)
             for each in processes]  # fmt: skip
 
     def of_host(self) -> list[ListedProcess]:

@@ -21,7 +21,8 @@ from chipwatch.base.system import state_folder
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
-from chipwatch.show.report.devices import FIGURES, key_of
+from chipwatch.jobs.device_key import device_of
+from chipwatch.show.report.devices import FIGURES
 from chipwatch.show.top import palette
 from chipwatch.show.top.delivery import Delivery
 from chipwatch.show.top.draw import Line
@@ -146,7 +147,7 @@ class Top:
 
     def _take(self, frame: Frame) -> None:
         for dims, model in frame.models.items():
-            if key := key_of(dims):
+            if key := device_of(dims):
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles

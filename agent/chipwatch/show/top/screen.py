@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from chipwatch.show.report.devices import label
+from chipwatch.jobs.device_key import device_label
 from chipwatch.show.top import accelerators, host
 from chipwatch.show.top.accelerators import COMPACT
 from chipwatch.show.top.draw import Line, clock, fit, flow, rule, scaled, shown, sides, width_of
@@ -23,7 +23,7 @@ from chipwatch.show.top.view import Drawn, View
 
 SMALLEST: Final = (40, 10)
 PROCESS_COLUMNS: Final = (
-    Column("#", 4, lambda process: (label(process.device), "label"), lambda _: 0.0, optional=True),
+    Column("#", 4, lambda process: (device_label(process.device), "label"), lambda _: 0.0, optional=True),
     Column("PID", 8, lambda process: (f"{process.pid}", ""), lambda process: -process.pid),
     Column("user", 10, lambda process: (process.user, ""), left=True, snug=True),
     Column("job", 10, lambda process: (process.job, ""), left=True, optional=True, snug=True),
@@ -164,7 +164,7 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
 def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
     """Return the processes that match the filter."""
     models = {device.key: device.model for device in machine.devices}
-    texts = ((label(each.device), models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)
+    texts = ((device_label(each.device), models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)
              for each in machine.processes)  # fmt: skip
     return [each for each, row in zip(machine.processes, texts, strict=True) if has(view.filter, row)]
 

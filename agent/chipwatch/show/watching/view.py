@@ -7,7 +7,8 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.show.report.devices import FIGURES, key_of, label
+from chipwatch.jobs.device_key import device_label, device_of
+from chipwatch.show.report.devices import FIGURES
 
 if TYPE_CHECKING:
     from chipwatch.history.columns import RecordedSeries
@@ -35,7 +36,7 @@ def _row(column: RecordedSeries) -> str:
     means = [*_dots(column.values)]
     step = WIDTH / max(1, len(means) - 1)
     dots = " ".join(f"{x * step:.0f},{HEIGHT - 1 - y * (HEIGHT - 2) / 100:.1f}" for x, y in enumerate(means))
-    name = escape(f"{column.metric.name} {label(key_of(column.dims))}".rstrip())
+    name = escape(f"{column.metric.name} {device_label(device_of(column.dims))}".rstrip())
     return (
         f'<tr><td style="text-align:left">{name}</td><td><svg width="{WIDTH}" height="{HEIGHT}" role="img">'
         f'<polyline points="{dots}" fill="none" stroke="currentColor"/></svg></td>'

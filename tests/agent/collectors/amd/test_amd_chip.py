@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.told import devices, processes
 
-from chipwatch.collectors.amd.chip import decode
+from chipwatch.collectors.amd.chip import parse_table
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.plugin import Given
@@ -259,7 +259,7 @@ def test_a_table_that_ends_anywhere_costs_only_its_own_values(machine, whole):
 @given(data=st.binary(max_size=400), revision=st.integers(0, 10), whole=st.sampled_from([attributes(), b""]))
 def test_any_bytes_are_a_table_or_end_early(data, revision, whole):
     with suppress(struct.error):
-        table = decode(struct.pack("<HBB", len(data), 1, revision) + data + whole)
+        table = parse_table(struct.pack("<HBB", len(data), 1, revision) + data + whole)
         assert {type(value) for values in table.values() for value in values} <= {int, type(None)}
 
 

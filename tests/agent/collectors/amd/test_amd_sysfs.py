@@ -16,8 +16,8 @@ from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.rows import FileRow
+from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.evidence import from_points
-from chipwatch.jobs.holding import place_of
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"
@@ -92,7 +92,7 @@ def test_the_activity_of_a_card_has_its_id_so_metrics_of_jobs_have_it_too(machin
     machine.card(0, {"unique_id": "0d5ac2a8d1f4b7e6"})
     names = names_of(devices(opened(machine.collector(dimensions=("uuid",)))))
     dims = names["card0"]
-    (activity,) = from_points(DeviceFacts(1, [], names, []), {place_of(dims): {"gpu.utilization": 91.0}})
+    (activity,) = from_points(DeviceFacts(1, [], names, []), {device_of(dims): {"gpu.utilization": 91.0}})
     assert activity.dims is dims
 
 

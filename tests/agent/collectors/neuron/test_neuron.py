@@ -16,8 +16,8 @@ from chipwatch.contract.facts import DeviceFacts, names_of
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.engine.window import Window
+from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.evidence import UTILIZATIONS, from_points
-from chipwatch.jobs.holding import place_of
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000
@@ -96,7 +96,7 @@ def test_a_pod_is_found_by_the_core_or_by_the_device_that_the_scheduler_gave_it(
     cores = {f"core{number}": {"neuron_core": f"{number}", "neuron_device": "0"} for number in range(2)}
     assert {name: dict(dims) for name, dims in names.items()} == {**cores, "neuron0": {"neuron_device": "0"}}
     every = [Dimensions(neuron_core=f"{number}", neuron_device="0") for number in range(4)]
-    values = {place_of(dims): {UTILIZATIONS[-1]: 50.0} for dims in every}
+    values = {device_of(dims): {UTILIZATIONS[-1]: 50.0} for dims in every}
     active = from_points(DeviceFacts(1, processes(fed.collector), names, (), "neuron"), values)
     assert [activity.dims["neuron_core"] for activity in active] == [*"0123"], "also cores without a runtime"
 

@@ -64,14 +64,14 @@ def response(values, name="tpu.x"):
 
 
 def test_a_response_has_a_value_for_each_device():
-    assert decode(response([(0, 5), (13, 2**40), (9, 0)])) == {0: 5, 13: 2**40, 9: 0}
-    assert decode(response([(0, 99.5), ("7", 0.0)])) == {0: 99.5, 7: 0.0}
+    assert gauges(response([(0, 5), (13, 2**40), (9, 0)])) == {0: 5, 13: 2**40, 9: 0}
+    assert gauges(response([(0, 99.5), ("7", 0.0)])) == {0: 99.5, 7: 0.0}
 
 
 def test_unknown_fields_are_skipped():
     new = field(99, 7) + field(98, b"new") + field(97, 1.5) + varint(96 << 3 | 5) + b"abcd"
     metric = measured(3, 4) + new
-    assert decode(new + field(1, new + field(3, metric) + new) + new) == {3: 4}
+    assert gauges(new + field(1, new + field(3, metric) + new) + new) == {3: 4}
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def test_unknown_fields_are_skipped():
 )
 def test_an_ambiguous_value_is_refused(metric):
     with pytest.raises(ValueError, match="the answer does not have exactly one value for each device"):
-        decode(field(1, field(3, metric)))
+        gauges(field(1, field(3, metric)))
     with pytest.raises(ValueError, match="exactly one value for each device"):
-        decode(response([(1, 5), (1, 6)]))
+        gauges(response([(1, 5), (1, 6)]))
 
 
 def test_a_truncated_response_is_refused():
     whole = response([(0, 5), (1, 6.5)])
     for end in range(1, len(whole)):
         with pytest.raises(ValueError, match="the answer is not a protobuf message"):
-            decode(whole[:end])
+            gauges(whole[:end])
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data):
     try:
-        values = decode(data)
+        values = gauges(data)
     except ValueError:
         return
     assert all(isinstance(index, int) and isinstance(value, int | float) for index, value in values.items())
@@ -112,7 +112,7 @@ def test_any_bytes_are_read_or_refused(data):
 
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1) | st.floats(), max_size=8))
 def test_encoded_values_are_decoded(values):
-    assert repr(decode(response(values.items()))) == repr(values)
+    assert repr(gauges(response(values.items()))) == repr(values)
 
 
 def plug(sys_folder, address, vendor, device, subsystem=None):

@@ -18,9 +18,10 @@ from chipwatch.base.redaction import one_line
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import Recorded, RecordedSeries
+from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.show.report import amounts
 from chipwatch.show.report.accelerators import LITTLE_TO_DO
-from chipwatch.show.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
+from chipwatch.show.report.devices import FAMILIES, FIGURES
 
 FROM_ZERO: Final = ("{error}", "{event}", "{kill}")
 """Units of counters that a collector yields only from the first event on."""
@@ -106,8 +107,8 @@ class Loss(NamedTuple):
 class RecordedDevice:
     """Sums over one accelerator of a recording."""
 
-    def __init__(self, key: Key) -> None:
-        self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {label(key)}", LONGEST), ""
+    def __init__(self, key: DeviceKey) -> None:
+        self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST), ""
         self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
         """Metric -> its curves."""
         self.idle: defaultdict[str, float] = defaultdict(float)
@@ -154,13 +155,13 @@ class ReportedRun:
         self.recorded, self.name = recorded, name
         self.seconds = (recorded.ended - recorded.started) / 1e9 or recorded.interval or 1.0
         self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
-        devices: dict[Key, RecordedDevice] = {}
+        devices: dict[DeviceKey, RecordedDevice] = {}
         for series in recorded.columns:
             if not -LARGEST < min(series.values) <= max(series.values) < LARGEST:
                 continue
             curve = Curve(series, recorded)
             self.metrics[curve.metric.name].append(curve)
-            if key := key_of(curve.dims):
+            if key := device_of(curve.dims):
                 key = key[:1] if key[0][0] == "neuron_device" else key
                 device = devices.setdefault(key, RecordedDevice(key))
                 device.curves[curve.metric.name].append(curve)
@@ -168,7 +169,8 @@ class ReportedRun:
         for device in devices.values():
             device.account(self.seconds)
         cut = {key[:1] for key in devices if key[1:] and devices[key].seconds}
-        self.devices = [devices[key] for key in sorted(devices, key=order) if devices[key].seconds and key not in cut]
+        shown = {key for key in devices if devices[key].seconds and key not in cut}
+        self.devices = [devices[key] for key in sorted(shown, key=device_order)]
 
 
 class ReportTerms(NamedTuple):
