@@ -119,7 +119,7 @@ class Situation(NamedTuple):
 
     @property
     def loads(self) -> bool:
-        """True if the job's data loaders cannot be faster. False under a CPU quota: any work uses all CPUs then."""
+        """True if data loaders use all CPUs that the job may use; False under a quota, which any work can use up."""
         limit = WELL_BELOW if self.is_crowded else LOADER_CPU * (KEPT if self.before == "data" else 1.0)
         return not self.is_throttled and (self.evidence.cpus >= limit or self.evidence.loader)
 

@@ -56,7 +56,7 @@ class Account(msgspec.Struct):
     energy: Amount = 0.0
     """Joules."""
     earlier: dict[str, Time] = {}
-    """As `times`, from before a boot or from another agent: part of the job's sums, not of its counters."""
+    """Device time by state before a boot or under another agent; it is in the job's sums, not in its counters."""
     earlier_idle: dict[str, Time] = {}
     earlier_energy: Amount = 0.0
     memory: Amount = 0.0

@@ -138,7 +138,7 @@ def _source(proc: Path) -> SystemSource[dict[str, _Traffic]]:
 
 
 _Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""An interface: its counters, and its dimensions without direction, for sent, for received."""
+"""An interface: its counters, its dimensions, and these with the direction `sent` and `received` added."""
 
 
 class NetworkCollector(Collector):
