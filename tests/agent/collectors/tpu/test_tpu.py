@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.told import devices, processes, reading
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
-from chipwatch.collectors.tpu.message import decode, distributions, queued, totals
+from chipwatch.collectors.tpu.message import distributions, gauges, queued, totals
 from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED
 from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
 from chipwatch.collectors.tpu.sdk import LIMIT
