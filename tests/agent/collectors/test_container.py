@@ -95,6 +95,11 @@ def test_a_captured_cgroup_of_v2_gives_all_metrics(box):
     collector.close()
 
 
+def test_level_basic_leaves_out_detailed_metrics(box):
+    box.inside(f"/docker/{ID}")
+    assert set(values(box.opened(level=Level.BASIC).collect(0))) == {MEMORY_USED, MEMORY_UTILIZATION, MEMORY_LIMIT}
+
+
 def test_cpu_utilization_is_the_share_of_the_quota(box):
     folder = box.inside(f"/docker/{ID}")
     (folder / "cpu.max").write_text("200000 100000\n")

@@ -7,6 +7,7 @@ import pytest
 from tests.doubles.program import Clock
 from tests.told import reading
 
+from chipwatch.collectors import gaudi
 from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
@@ -296,3 +297,17 @@ def test_without_a_device_on_the_bus_the_program_is_not_searched(bench):
     bench.vendor.write_text("0x10de\n")
     with pytest.raises(Unavailable, match=rf"no Gaudi: no device of vendor 0x1da3 in {bench.sys}/bus/pci/devices"):
         bench.open("exit 1")
+
+
+def test_a_missing_program_is_named(bench, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(gaudi, "PLACE", Path("/nowhere/else/hl-smi"))
+    with pytest.raises(Unavailable, match="no hl-smi: neither in PATH nor /nowhere/else/hl-smi"):
+        bench.open("", path=None)
+
+
+def test_a_program_that_cannot_be_run_is_unavailable(bench):
+    collector = bench.made()
+    bench.path.write_text("no program")
+    with pytest.raises(Unavailable, match="hl-smi cannot be started: Exec format error"):
+        collector.open(Given())

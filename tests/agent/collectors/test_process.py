@@ -422,6 +422,17 @@ def test_the_message_about_a_missing_pid_says_where_it_looked(machine):
         machine.collector(99)
 
 
+def test_close_is_safe_unopened_and_twice(machine):
+    ProcessCollector(ProcessCollector.Config()).close()
+    machine.process(10, 1)
+    collector = machine.collector()
+    list(collector.collect(0))
+    assert collector.describe() == "process 10, 1 in its tree"
+    collector.close()
+    collector.close()
+    assert list(collector.collect(0)) == []
+
+
 @dataclass
 class Life:
     parent: int

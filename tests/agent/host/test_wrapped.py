@@ -189,7 +189,7 @@ def test_a_signal_after_the_end_goes_nowhere():
 def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
     program = """
 import fcntl, pty, termios
-from chipwatch.host.wrapped import FORWARDED, _from_terminal
+from chipwatch.host.wrapped import _from_terminal
 print(_from_terminal())
 master, slave = pty.openpty()
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

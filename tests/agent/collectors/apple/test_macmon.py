@@ -184,5 +184,10 @@ def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
         AppleCollector(AppleCollector.Config()).open(Given())
 
 
+def test_a_configured_macmon_that_is_absent_is_unavailable(tmp_path):
+    with pytest.raises(Unavailable, match=r"macmon is absent"):
+        AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open(Given())
+
+
 def pids(folder):
     return [int(pid) for pid in (folder / "pids").read_text().split()]

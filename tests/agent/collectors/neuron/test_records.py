@@ -691,6 +691,12 @@ def test_invalid_physical_cores_are_left_out(v3d, feed):
     assert "neuron.core.physical.utilization" not in found
 
 
+@pytest.mark.parametrize("cores", [None, {}, [], "x", {"0": None}, {"0": 7}])
+def test_invalid_cores_leave_the_values_of_the_other_runtime(cores, feed):
+    found = feed.tick(only(neuroncore_counters__neuroncores_in_use=cores))
+    assert found["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}  # the other runtime's
+
+
 ODD = [None, {}, [], {"a": 1}, "x", 7, False, {"error": 5}]
 
 
