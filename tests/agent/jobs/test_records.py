@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.agent.jobs.machine import SECOND, START, Machine, job
 
@@ -160,6 +162,7 @@ def test_many_short_jobs_leave_a_record_each_though_few_accounts_are_kept():
         machine.tick([(0, n + 10)], {0: BUSY}, owners={n + 10: job(n)})
     machine.pause(120)
     assert [row["job"] for row in machine.records] == [str(n) for n in range(40)]
+    assert len(json.loads(machine.processor.saved())["accounts"]) == 4
 
 
 def test_jobs_that_are_added_up_leave_no_record_of_their_sum():
