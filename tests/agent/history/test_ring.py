@@ -92,15 +92,16 @@ def test_two_agents_of_one_state_folder_have_a_ring_each(tmp_path):
         ring.close()
 
 
-def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr("chipwatch.history.ring.MOST_BYTES", 20_000)
+@pytest.mark.parametrize(("end", "step", "most"), [(14 * 86_400, 300, 20_000), (300, 1, 60_000)])
+def test_a_ring_never_exceeds_its_bound(tmp_path, monkeypatch, end, step, most):
+    monkeypatch.setattr("chipwatch.history.ring.MOST_BYTES", most)
     ring = Ring(tmp_path, 86_400.0, header)
-    most = 0
-    for n in range(0, 14 * 86_400, 300):
-        ring.add(*tick(n, gpus=20))
-        if not n % 1500:
-            most = max(most, size(tmp_path))
-    assert 5000 < most <= 20_000
+    sizes = []
+    for n in range(0, end, step):
+        ring.add(*tick(n, gpus=20 if step > 1 else 300))
+        if not n % (5 * step):
+            sizes.append(size(tmp_path))
+    assert most / 4 < max(sizes) <= most
     ring.close()
 
 

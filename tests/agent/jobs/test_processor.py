@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -193,7 +194,9 @@ def test_a_maker_without_facts_of_activity_is_read_by_its_points():
         machine.tick([(0, 10)], {}, owners={10: ADA}, points=points, names={"0": dims_of(0)})
     assert spent(machine, 41337) == {"busy": 2.0, "stalled": 3.0}
     assert machine.values("job.energy") == {("41337", "long"): 1500.0}
-    assert "utilization by point value" in machine.processor.describe()
+    said = machine.processor.describe()
+    assert "utilization by point value" in said
+    assert re.search(r"(\d+\.\d{3}) s charged of \1 s allocated", said)
 
 
 def test_gpus_of_a_job_that_do_unequal_work_are_reported_and_gpus_that_take_turns_are_not():
