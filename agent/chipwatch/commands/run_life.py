@@ -112,6 +112,8 @@ class RunParts:
         """Stop the recorder, the search for the identity, and the health server."""
         if self.recorder:
             self.recorder.close()
+        if self.file:  # also after its disk has failed: the next run of a reload records there again
+            self.file.lock.close()
         self.common.close()
         if self.health:
             self.health.close()

@@ -40,7 +40,7 @@ class RecordFile:
         """
         self.path, self._header = path, header
         self._journal: Journal | None = None
-        self._lock = ExitStack()
+        self.lock = ExitStack()
         """Holds the file, locked until `close`: two agents would write over each other."""
         self._points = self._last = 0
         """Number of points in the file, and the time of the last tick (ns since the epoch)."""
@@ -77,7 +77,7 @@ class RecordFile:
 
     def close(self) -> None:
         """Move the journal into the file, for the last time; raise OSError or NotARecording. Safe to call twice."""
-        with self._lock:
+        with self.lock:
             self._end_journal()
 
     def _end_journal(self) -> None:
@@ -126,8 +126,8 @@ class RecordFile:
 
     def _lock_path(self) -> None:
         """Make the file if it is not there, and lock it where the file system can; raise NotARecording or OSError."""
-        self._lock.close()
-        file = self._lock.enter_context(FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+"))
+        self.lock.close()
+        file = self.lock.enter_context(FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:

@@ -148,7 +148,7 @@ def test_a_tail_that_a_killed_agent_left_is_compressed_by_the_next_one(tmp_path)
     with pytest.raises(NotARecording, match="another agent writes it; name another file"):
         RecordFile(file.path, header)
     assert seconds(file.path) == (0, 29)
-    file._lock.close()  # as a kill does
+    file.lock.close()  # as a kill does
     again = RecordFile(file.path, header)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["run-1.chipwatch", "run.chipwatch"]
     assert is_zipped(tmp_path / "run-1.chipwatch")
