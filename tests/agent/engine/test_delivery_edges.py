@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 
 import pytest
 from tests.doubles.frame import MemorySink
 
-from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits
 from chipwatch.engine.delivery import Worker
@@ -127,3 +128,18 @@ def test_a_worker_describes_where_its_points_go_by_the_sink_where_no_destination
 
     worker = Worker("shelf", Described(Limits(max_points=100, window=0, flush=0)), Spool("shelf", None))
     assert worker.describe() == "a shelf"
+
+
+def test_a_person_finds_the_points_by_the_dimensions_of_one_of_the_first_batch(caplog):
+    class Found(MemorySink):
+        def find(self, dims):
+            return ", ".join(dims)
+
+    caplog.set_level(logging.INFO)
+    spool = Spool("shelf", None)
+    spool.append([LOAD.point(1, 1.0, Dimensions(host="a", core=core)) for core in "01"])
+    worker = Worker("shelf", Found(Limits(max_points=100, window=0, flush=0)), spool)
+    worker.start()
+    worker.stop()
+    assert worker.join(LONG)
+    assert "shelf: first 2 points accepted; see core, host" in caplog.messages
