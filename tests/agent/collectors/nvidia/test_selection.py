@@ -50,3 +50,13 @@ def test_the_options_can_be_written_in_toml_and_in_the_environment():
     env = {"CHIPWATCH_COLLECTORS__NVIDIA__DEVICES": "1,GPU-2", "CHIPWATCH_COLLECTORS__NVIDIA__DIMENSIONS": "model"}
     made = plugin_config(NvidiaCollector, "collectors", "nvidia", Config(pid=7), env=env)
     assert (made.devices, made.dimensions, made.pid) == (("1", "GPU-2"), ("model",), 7)
+
+
+def test_the_gpu_whose_answer_is_awaited_is_known(driver, watch):
+    driver("h100", 2)
+    collector = watch(Level.BASIC).collector
+    reading = iter(collector.collect(1))
+    next(reading)
+    assert collector.asking() == "GPU 0: NVML"
+    assert [*reading]
+    assert collector.asking() == ""
