@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from glob import escape
 from io import BufferedIOBase, BufferedReader
@@ -173,15 +173,12 @@ def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
         run, files = _run_of(path), {path}
         if run != path:
             beside = path.parent.glob(f"{escape(re.sub(r'-[0-9]+$', '', path.stem))}*{path.suffix}")
-            files |= {other for other in beside if other != path and _is_of(run, other)}
+            for other in beside:
+                with suppress(NotARecording):  # the user did not name this file, so it may be anything
+                    if _run_of(other) == run:
+                        files.add(other)
         runs.setdefault(run, set()).update(files)
     return [sorted(files, key=_first_time) if len(files) > 1 else [*files] for files in runs.values()]
-
-
-def _is_of(run: object, path: Path) -> bool:
-    with suppress(NotARecording):  # the user did not name this file, so it may be anything
-        return _run_of(path) == run
-    return False
 
 
 def _run_of(path: Path) -> object:
@@ -192,8 +189,7 @@ def _run_of(path: Path) -> object:
 
 def _first_time(path: Path) -> tuple[float, str]:
     """Return the time of the first sample, infinity if there is none yet; and the name, as a tie-breaker."""
-    times = (line.at for line in _lines(path, Recorded(path)))
-    return next(filter(None, times), math.inf), path.name
+    return next((line.at for line in _lines(path, Recorded(path)) if line.at), math.inf), path.name
 
 
 def tail_of(path: Path) -> Path:
@@ -318,8 +314,7 @@ def _ns(text: str) -> int:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
-    since = moment - EPOCH
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def unzipped(file: BufferedReader) -> BufferedIOBase:

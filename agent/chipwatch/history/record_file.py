@@ -82,20 +82,24 @@ class RecordFile:
 
     def _end_journal(self) -> None:
         journal, self._journal = self._journal, None
-        if journal is None:
-            return
-        journal.close()
-        self._take_in(journal.path)
-        self._points += journal.points
-        self._series.update(journal.series())
-        if self._points + NEW * len(self._series) >= MOST_POINTS or len(self._series) >= MOST_SERIES // 2:
-            self._begin()
+        if journal:
+            journal.write(encode_json({"end": self.path.stat().st_size if self.path.exists() else 0}))
+            journal.close()
+            self._take_in(journal.path)
+            self._points += journal.points
+            self._series.update(journal.series())
+            if self._points + NEW * len(self._series) >= MOST_POINTS or len(self._series) >= MOST_SERIES // 2:
+                self._begin()
 
     def _take_in(self, journal: Path) -> None:
+        """Append a journal, after the file is cut to the `end` that it names: a kill may have left half of a member."""
         try:
             lines = journal.read_bytes()
         except OSError as problem:
             raise NotARecording(f"{journal}: {os_text(problem)}") from problem
+        end = lines.rpartition(b'{"end":')[2].partition(b",")[0]
+        if end.isdigit() and self.path.exists():
+            os.truncate(self.path, int(end))
         self._append(lines)
         journal.unlink()
 

@@ -156,6 +156,24 @@ def test_a_tail_that_a_killed_agent_left_is_compressed_by_the_next_one(tmp_path)
     again.close()
 
 
+def test_a_kill_in_the_middle_of_taking_a_journal_in_loses_no_tick(tmp_path, monkeypatch):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(30):
+        file.add(*tick(n))
+    before = file.path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda _: None)  # the kill comes before it
+        file.close()
+    whole, tail = file.path.read_bytes(), tail_of(file.path).read_bytes()
+    for end in range(len(before), len(whole) + 1, 7):
+        file.path.write_bytes(whole[:end])
+        tail_of(file.path).write_bytes(tail)
+        RecordFile(file.path, header).lock.close()
+        (taken_in,) = tmp_path.glob("run-*.chipwatch")
+        assert (seconds(taken_in), load(taken_in).broken) == ((0, 29), 0)
+        taken_in.unlink()
+
+
 MANY = """
 import sys
 from pathlib import Path
