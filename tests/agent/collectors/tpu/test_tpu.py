@@ -317,6 +317,13 @@ NEWER = {
 }
 
 
+def test_metrics_that_an_older_runtime_lacks_are_absent_without_problems(v6e, service):
+    service.answers = answers(captured(1))
+    service.start()
+    v6e.open(Given(level=Level.ALL))
+    assert tick(v6e) == (expected(captured(1)), [])
+
+
 def test_metrics_of_newer_runtimes_need_level_detailed(v6e, service):
     service.answers = answers(captured(1)) | {name: response(values) for name, (_, values) in NEWER.items()}
     service.start()
@@ -674,7 +681,7 @@ def test_a_libtpu_that_holds_the_interpreters_lock_costs_its_own_values(v6e, ser
     assert until(lambda: all(map(gone, hangs())))
 
 
-def test_the_kernel_ends_a_child_whose_agent_gone_while_libtpu_hangs(hangs, tmp_path):
+def test_the_kernel_ends_a_child_without_its_agent_while_libtpu_hangs(hangs, tmp_path):
     code = "from chipwatch.collectors.tpu import sdk; sdk.LIMIT = -9; sdk.main()"
     words = [sys.executable, "-c", code, str(tmp_path / "site"), "1", "duty_cycle_pct"]
     child = subprocess.run(words, check=False, capture_output=True, timeout=60)
