@@ -559,14 +559,14 @@ SIGNALLED = """if True:
 """
 
 
-@pytest.mark.parametrize("place", ["defer", "code_of_failure", "metrics"])
+@pytest.mark.parametrize("place", ["open_standard_streams", "code_of_failure", "metrics"])
 def test_ctrl_c_ends_a_command_that_starts_without_a_traceback(agent, place):
     words = [sys.executable, "-c", SIGNALLED, place, str(int(signal.SIGINT)), "list"]
     done = subprocess.run(words, env=agent.env(), capture_output=True, text=True, timeout=LONG, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("place", ["defer", "load", "assemble"])
+@pytest.mark.parametrize("place", ["open_standard_streams", "load", "assemble"])
 def test_a_hang_up_while_it_starts_reloads_and_does_not_end_it(agent, place):
     words = [sys.executable, "-c", SIGNALLED, place, str(int(signal.SIGHUP)), *FEW, "--interval", "0.2"]
     with subprocess.Popen(words, env=agent.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
