@@ -77,8 +77,8 @@ def test_a_duration_ends_it_with_0_and_with_the_last_moment(agent):
 PARENT = """if True:
     import os, subprocess, sys, time
     words = [*sys.argv[1:], "--pid", str(os.getpid()), "--parent", str(os.getpid())]
-    started = subprocess.Popen(words, start_new_session=True)
     block = bytearray(60_000_000)
+    started = subprocess.Popen(words, start_new_session=True)
     print(started.pid, flush=True)
     sys.stdin.read()
 """
