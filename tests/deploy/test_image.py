@@ -200,6 +200,7 @@ def test_a_probe_of_the_image_loads_nothing_of_the_command_and_a_no_is_the_comma
 ENDPOINTS = """
 import json, os, time
 from botocore.loaders import Loader
+from chipwatch.contract.errors import Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.cloudwatch.client import CloudwatchClient as Client
 found = {}
@@ -211,7 +212,10 @@ for partition in json.load(open(os.environ["PARTITIONS"]))["partitions"]:
             found[f"{region} {fips} {partition['outputs']['dnsSuffix']}"] = client.endpoint
             client.close()
 client = Client(CloudwatchSink.Config(region="cn-north-1", role_arn="arn:aws-cn:iam::123456789012:role/r"), time.time_ns, id)
-client.connect()
+try:
+    client.connect()
+except Retryable as problem:  # the model of STS is there, STS is not
+    assert "Could not connect" in str(problem), problem
 services = sorted(Loader().list_available_services("service-2"))
 print(json.dumps({"endpoints": found, "services": services, "from": __import__("botocore").__file__}))
 """
@@ -227,7 +231,7 @@ def test_the_sink_finds_every_region_with_the_models_that_are_left(slim, tmp_pat
         env = {
             "PYTHONPATH": path, "PARTITIONS": str(whole / "data/partitions.json"), "REGIONS": str(regions),
             "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "PATH": os.environ["PATH"],
+            "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "PATH": os.environ["PATH"],
         }  # fmt: skip
         command = [sys.executable, "-c", ENDPOINTS]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
