@@ -138,7 +138,7 @@ def test_the_stand_in_has_what_is_used_and_nothing_else(cloud):
     used = trim.used()
     for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
         wanted = {name for name in used[kind] if name.startswith(f"{cloud}_")}
-        assert set(schema(cloud)[0][part]) == wanted, "`python -m tests.doubles.terraform.trim` makes it anew"
+        assert set(schema(cloud)[0][part]) == wanted, "`python -m tests.doubles.terraform.trim` makes the schema again"
 
 
 def test_the_stand_in_sees_what_is_wrong(terraform, tmp_path, monkeypatch):
