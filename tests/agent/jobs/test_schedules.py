@@ -111,7 +111,6 @@ def test_a_schedule_of_kernels_is_charged_within_two_percent(replay, schedule, s
     told = {"kernels": schedule, "processes": "10:1000000"}
     if not has_samples:
         told["samples.utilization"] = "!3"
-        machine.driver.gpus[0]["gpm"]["1"] = None
     watch(machine, {0: told}, {10: ADA})
     found = machine.states("41337")
     assert machine.processor.answer()["devices"][0]["state"] in ("busy", "stalled")
@@ -195,7 +194,6 @@ def test_mig_instances_are_charged_by_their_compute_slices(replay):
     gpu = machine.driver.gpus[0]
     for number, (slices, kernels) in {"0": (3, "0.2/5"), "1": (2, "4/5")}.items():
         gpu["mig"][number] |= {"slices": slices, "kernels": kernels}
-        gpu["mig"][number].setdefault("gpm", {})["1"] = None
     gpu["mig"]["0"]["processes"], gpu["mig"]["1"]["processes"] = "10:1000000", "11:1000000"
     watch(machine, {}, {10: ADA, 11: BOB})
     ada, bob = machine.states("41337"), machine.states("41340")
@@ -326,7 +324,6 @@ def test_instances_of_a_lost_gpu_count_by_their_slices(replay):
     gpu = machine.driver.gpus[0]
     for number, slices in {"0": 3, "1": 2}.items():
         gpu["mig"][number] |= {"slices": slices, "kernels": "5/5"}
-        gpu["mig"][number].setdefault("gpm", {})["1"] = None
     machine.allocations = [Allocation("0", ADA, "mapping")]
     watch(machine, {}, {}, seconds=100)
     before = sum(machine.states("41337").values())

@@ -10,7 +10,7 @@
  *     hang      a call that never returns
  *
  *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
- *                        samples, GPM and the utilization tell follows from it, unless they have their own lines
+ *                        samples, GPM and the utilization tell follows from it, whatever their own lines say
  *
  *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
  *
@@ -944,11 +944,11 @@ int nvmlGpmMetricsGet(Metrics *asked)
     for (uint n = 0; n < asked->many; n++) {
         Metric *metric = &asked->metrics[n];
         snprintf(what, sizeof what, "gpm.%u", metric->id);
-        metric->code = number(second->device, what, &value);
-        if (metric->id == 1 && metric->code == UNSUPPORTED) {
-            metric->code = worked(second->device, first->at, second->at, &value);
+        if (metric->id == 1 && !worked(second->device, first->at, second->at, &value)) {
+            metric->code = OK;
             value *= 100;
-        }
+        } else
+            metric->code = number(second->device, what, &value);
         if (!metric->code)
             metric->value = value;
     }
