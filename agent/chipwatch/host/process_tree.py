@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import epoch, link, read_small
+from chipwatch.host.procfs import ParsedFile, epoch, link, read_small
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ REAPED: Final = frozenset("Xx")
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
 MOST_ANCESTORS: Final = 100
+MAX_OPEN: Final = 300
+"""Most files that stay open for a tree; a process may usually open 1024."""
 MAX_READINGS: Final = 3
 """Number of readings to wait until a parent's total includes a child that has ended; usually one is enough."""
 
@@ -45,19 +48,20 @@ class ReapedTotal:
 
     def gain(self, pid: int, amount: int) -> None:
         """Note the increase of a living member's number since the last reading; a decrease counts as 0."""
-        self._gains[pid] = max(0, amount)
+        if amount > 0:
+            self._gains[pid] = amount
 
-    def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+    def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], living: Mapping[int, bool]) -> None:
         """
         Add the gains to the total, minus the amounts that were counted for `ended` members: pairs of parent and amount.
 
-        `parents` has the parent of each member, also of ended ones; `reapers` are the members that can still reap. If
-        the parent is a reaper, its number includes the amount. Otherwise some ancestor's does, and it is not known
+        `parents` has the parent of each member, also of ended ones; `living` says of the others whether they can still
+        reap. If the parent can, its number includes the amount. Otherwise some ancestor's does, and it is not known
         which; such amounts are subtracted last, from the nearest ancestors first.
         """
-        gains = self._gains
+        gains = {**dict.fromkeys(living, 0), **self._gains}
         pending = self._pending + [(parent, amount, True, MAX_READINGS) for parent, amount in ended]
-        pending = [(parent, amount, sure and parent in reapers, left) for parent, amount, sure, left in pending]
+        pending = [(parent, amount, sure and living.get(parent, False), left) for parent, amount, sure, left in pending]
         self._gains, self._pending = {}, []
         for parent, amount, sure, readings_left in sorted(pending, key=lambda entry: not entry[2]):
             rest, ancestors = amount, list(_living(parent, gains, parents))
@@ -107,6 +111,9 @@ class Stat(NamedTuple):
     pages: int
 
 
+_FIELDS: Final = itemgetter(0, 1, 11, 12, 13, 14, 17, 19, 21)
+
+
 def parse_stat(data: bytes) -> Stat:
     """
     Parse /proc/PID/stat, where the name of the process may have any character, also `)`; raise ValueError.
@@ -116,15 +123,19 @@ def parse_stat(data: bytes) -> Stat:
     fields = data[data.rindex(b")") + 2 :].split(b" ", 22)  # begins with field 3 of the manual page
     if len(fields) < 22:
         raise ValueError(data)
-    return Stat(
-        state=fields[0].decode(),
-        parent=int(fields[1]),
-        own=int(fields[11]) + int(fields[12]),
-        reaped=int(fields[13]) + int(fields[14]),
-        threads=int(fields[17]),
-        began=int(fields[19]),
-        pages=int(fields[21]),
-    )
+    state, parent, own, system, reaped, reaped_system, threads, began, pages = _FIELDS(fields)
+    times = int(own) + int(system), int(reaped) + int(reaped_system)
+    return Stat(state.decode(), int(parent), *times, int(threads), int(began), int(pages))
+
+
+def parse_io(data: bytes) -> tuple[int, int]:
+    """
+    Return the bytes that a process had read from storage, and written to it; raise ValueError or IndexError.
+
+    https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+    """
+    words = data.split()
+    return int(words[9]), int(words[11])
 
 
 def is_within(proc: Path, pid: int, first: int) -> bool | None:
@@ -184,6 +195,9 @@ class ProcTree:
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
         """Take the first process of the tree; raise ProcessLookupError if there is none."""
         self._config, self._proc, self._detailed = config, str(config.proc), detailed
+        self._members: dict[int, Member] = {}
+        self._open: dict[tuple[int, str], ParsedFile[Any]] = {}
+        """Files of members that stay open, since to open a file takes longer than to read it."""
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
         self._members = {pid: Member(stat)}
@@ -213,9 +227,11 @@ class ProcTree:
         parents = {pid: member.stat.parent for pid, member in self._members.items()}
         for pid in ended:
             del self._members[pid]
-        reapers = {pid for pid, member in self._members.items() if member.runs()}
+            for name in "stat", "io":
+                self._open.pop((pid, name), None)
+        living = {pid: member.runs() for pid, member in self._members.items()}
         self._add_descendants(listed, ended.keys(), rescan=rescan)
-        self._update_totals(ended.values(), parents, reapers)
+        self._update_totals(ended.values(), parents, living)
         running = [member.stat for member in self._members.values() if member.runs()]
         if not running:
             return None
@@ -244,10 +260,10 @@ class ProcTree:
         stat, last = self._stat(pid), member.stat
         if stat is None or stat.began != last.began:
             return False
-        if stat.own > last.own:
-            self._own += stat.own - last.own
-        self._reaped.gain(pid, stat.reaped - last.reaped)
-        member.stat = stat
+        if stat is not last:
+            self._own += max(0, stat.own - last.own)
+            self._reaped.gain(pid, stat.reaped - last.reaped)
+            member.stat = stat
         if self._detailed:
             self._read_detail(pid, member, count=True)
         return True
@@ -297,11 +313,11 @@ class ProcTree:
             pass  # the process has ended, or the system lacks the value
         return None
 
-    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], living: Mapping[int, bool]) -> None:
         """Update the three sums; `ended` are the members that have ended since the last reading."""
-        self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
-        self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
-        self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)
+        self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, living)
+        self._read.update([(one.stat.parent, one.read) for one in ended], parents, living)
+        self._written.update([(one.stat.parent, one.written) for one in ended], parents, living)
 
     def _epoch(self, stat: Stat) -> int | None:
         return epoch(self._config.proc, stat.began)
@@ -323,18 +339,28 @@ class ProcTree:
     def _list(self) -> AbstractSet[int]:
         """Return all pids except the agent's own: it does not count, even if the watched process started it."""
         names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
-        return {int(name) for name in names if name.isdecimal()} - {self._agent}
+        return {*map(int, filter(str.isdecimal, names))} - {self._agent}
+
+    def _parsed(self, pid: int, name: str, parser: Callable[[bytes], T]) -> T:
+        """Return what a file of a process says: the same object as before if nothing has changed. Raise OSError."""
+        key = pid, name
+        file = self._open.get(key)
+        if file is None:
+            if pid not in self._members or len(self._open) >= MAX_OPEN:
+                return parser(read_small(f"{self._proc}/{pid}/{name}"))
+            file = self._open[key] = ParsedFile(Path(self._proc, str(pid), name))
+        value: T = file.parsed(parser)
+        return value
 
     def _stat(self, pid: int) -> Stat | None:
         try:
-            stat = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
+            stat = self._parsed(pid, "stat", parse_stat)
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        words = read_small(f"{self._proc}/{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
-        return int(words[9]), int(words[11])
+        return self._parsed(pid, "io", parse_io)
 
     def _open_files(self, pid: int) -> int:
         """Return the number of open files; since Linux 6.2, it is the size of the folder (proc.rst of Linux)."""
@@ -364,9 +390,9 @@ class PsutilTree(ProcTree):
         """Return the CPUs and the memory of the machine."""
         return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
-    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], living: Mapping[int, bool]) -> None:
         del ended  # a parent's numbers never include its children's
-        super()._update_totals((), parents, reapers)
+        super()._update_totals((), parents, living)
 
     def _epoch(self, stat: Stat) -> int | None:
         return int(stat.began * SECOND)

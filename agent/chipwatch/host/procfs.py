@@ -79,6 +79,23 @@ class KeptFile(OpenFile):
             raise OSError(f"{self.path} has an unknown format: {problem!r}") from problem
 
 
+class ParsedFile(OpenFile, Generic[T]):
+    """A file of at most a page that stays open, and is parsed again only when its content has changed."""
+
+    __slots__ = ("_data", "_value")
+    _value: T
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._data: bytes | None = None
+
+    def parsed(self, parser: Callable[[bytes], T]) -> T:
+        """Return what `parser` makes of the content, the same object while that is the same; raise OSError."""
+        if (data := pread(self._fd, PAGE, 0)) != self._data:
+            self._value, self._data = parser(data), data
+        return self._value
+
+
 class SystemSource(Generic[T]):
     """A source that is a file of /proc on Linux, and psutil on other systems."""
 

@@ -33,6 +33,7 @@ from chipwatch.collectors.process import (
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
+from chipwatch.host import process_tree
 from chipwatch.host.process_tree import MAX_READINGS, ProcTree, PsutilTree, Stat, parse_stat
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -70,6 +71,8 @@ class Machine:
         )
 
     def gone(self, pid):
+        for name in "stat", "io":  # of a process that has ended, open files cannot be read either
+            os.truncate(self.proc / f"{pid}/{name}", 0)
         shutil.rmtree(self.proc / str(pid))
 
     def collector(self, pid=10, level=Level.ALL):
@@ -123,6 +126,37 @@ def test_a_tree_of_three_processes_is_summed(machine, watch):
         WRITTEN: 102,
         OPEN_FILES: 11,
     }
+
+
+@pytest.mark.parametrize("most", [0, 1, 99])
+def test_a_tree_has_the_same_sums_however_many_files_stay_open(machine, watch, monkeypatch, most):
+    monkeypatch.setattr(process_tree, "MAX_OPEN", most)
+    machine.process(10, 1)
+    machine.process(11, 10, own=100, io=(5, 0))
+    watch()
+    watch()
+    machine.process(10, 1, own=20, pages=7, io=(1, 0))
+    machine.process(12, 11, own=30, threads=3)
+    points = watch()
+    assert (points[COUNT], points[THREADS], points[RSS], points[READ]) == (3, 5, 27 * PAGE, 6)
+    assert points[CPU_UTILIZATION] == share(50)
+    machine.gone(12)
+    machine.process(11, 10, own=100, reaped=30, io=(5, 0))
+    points = watch()
+    assert (points[COUNT], points[CPU_UTILIZATION]) == (2, 0.0)
+
+
+def test_the_files_of_a_process_are_closed_after_its_end(machine, watch):
+    machine.process(10, 1)
+    watch()
+    before = len([*Path("/dev/fd").iterdir()])
+    machine.process(11, 10)
+    watch()
+    watch()
+    assert len([*Path("/dev/fd").iterdir()]) > before
+    machine.gone(11)
+    watch()
+    assert len([*Path("/dev/fd").iterdir()]) <= before + 2
 
 
 def test_an_agent_that_the_process_started_is_not_in_the_tree(machine, watch):
