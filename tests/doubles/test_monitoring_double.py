@@ -4,7 +4,7 @@ import grpc
 import pytest
 from google.cloud import monitoring_v3
 from google.cloud.monitoring_v3.services.metric_service.transports import MetricServiceGrpcTransport
-from tests.doubles.monitoring import LOST, MonitoringDouble, words
+from tests.doubles.monitoring import MonitoringDouble
 
 NOW = 1_800_000_000
 HOUR, S, MS = 3_600 * 10**9, 10**9, 10**6
@@ -76,19 +76,6 @@ def test_googles_own_client_is_served():
     assert (request.project, request.stored, request.code) == ("p", 1, grpc.StatusCode.OK)
 
 
-def test_a_lost_answer_was_heard_so_that_a_retry_is_out_of_order():
-    with MonitoringDouble() as double, grpc.insecure_channel(double.target) as channel:
-        double.clock = lambda: NOW
-        double.answer_next(LOST)
-        call = channel.unary_unary("/google.monitoring.v3.MetricService/CreateTimeSeries")
-        raw = WRITE(name="projects/p", time_series=[series()]).SerializeToString()
-        for code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INVALID_ARGUMENT):
-            with pytest.raises(grpc.RpcError) as caught:
-                call(raw, timeout=20)
-            assert caught.value.code() is code
-        assert [request.stored for request in double.writes()] == [1, 0]
-
-
 # -- answers
 
 
@@ -112,19 +99,6 @@ def test_good_points_of_a_request_are_stored_and_a_refusal_is_worded_as_the_serv
     )
     double.wording = "bare"
     assert "[" not in write(series("d"), series("a", labels={"gpu": "0"}), series("d-e"))[1]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "told"), [([3], "3"), ([1, 0], "0,1"), ([3, 8, 9, 10, 43, 44, 48], "3,8-10,43,44,48")]
-)
-def test_indices_are_listed_in_ranges_of_three_and_more(numbers, told):
-    assert words.indices(numbers) == told
-
-
-@pytest.mark.parametrize("value", ["x" * 1024, "é" * 1024, "%" * 1024])
-def test_a_refusal_of_everything_still_fits_the_headers_of_an_answer(write, value):
-    code, message, refused = write(*[series(f"bad-{n}", labels={"k": value}) for n in range(200)])
-    assert (code, refused, message[-3:]) == ("INVALID_ARGUMENT", 200, "...")
 
 
 def test_a_whole_request_is_refused(write):
@@ -196,29 +170,6 @@ def test_a_series_at_a_limit_is_taken(write, good):
     assert write(good) == ("OK", "", 0)
 
 
-def test_a_series_has_one_point_with_an_end_a_value_and_whole_nanoseconds(write):
-    none, two, no_end, no_value, odd = (series(name) for name in "abcde")
-    del none.points[:]
-    two.points.extend([*two.points])
-    no_end.points[0].interval.ClearField("end_time")
-    no_value.points[0].ClearField("value")
-    odd.points[0].interval.end_time.nanos = 10**9
-
-    _, message, refused = write(none, two, no_end, no_value, odd)
-    assert refused == 5
-    for field in ("[0].points had", "[1].points had", "[2].points[0].interval.endTime", "[3].points[0].value"):
-        assert f"timeSeries{field}" in message
-
-
-def test_of_a_series_that_comes_twice_only_the_later_is_refused(double, write):
-    others = [series(labels={"k": "v"}), series(resource=node("global"))]
-
-    _, message, refused = write(series(value=1.0), series(value=2.0, labels={"k": ""}), *others)
-    assert refused == 1
-    assert "Field timeSeries[1] had an invalid value: Duplicate TimeSeries encountered." in message
-    assert [point.value for point in double.points()] == [1.0, 42.0, 42.0]
-
-
 # -- the rules of what came before
 
 
@@ -249,23 +200,3 @@ def test_a_counters_start_stays_or_moves_past_the_last_end(write, start, said):
     write(counter(0, -HOUR))
     _, message, refused = write(counter(20 * S, start))
     assert (refused, said in message) == (int(bool(said)), True)
-
-
-def test_the_first_write_decides_the_kind_the_type_and_the_words(write):
-    write(series(unit="%", description="Busy."), counter(0, -1))
-    kind = f"timeSeries[0]: Metric kind for metric {PREFIX}gpu/utilization must be GAUGE, but is CUMULATIVE."
-    assert kind in write(series(end=20 * S, start=S, metric_kind=CUMULATIVE))[1]
-    assert write(series("net/sent", 20 * S, -1))[0] == "OK"  # a kind that is not told is the metric's
-    assert "conflicts with the existing value type (DOUBLE)." in write(series(end=20 * S, value=1))[1]
-    assert "Field timeSeries[0].unit" in write(series(end=20 * S, unit="1"))[1]
-    assert "Field timeSeries[0].description" in write(series(end=20 * S, description="Other."))[1]
-    assert write(series(end=20 * S))[0] == "OK"
-
-
-def test_a_metric_has_thirty_labels_and_a_resource_its_quota(double, write):
-    assert "over 30 labels" in write(series("a", labels={f"k{n}": "v" for n in range(31)}))[1]
-    double.most_series = 2
-    code, message, refused = write(series("a"), series("b"), series("a", labels={"k": "v"}))
-    assert (code, refused) == ("RESOURCE_EXHAUSTED", 1)
-    assert message.endswith("failed with: Monitored resource has too many time series (custom metrics).")
-    assert write(series("a", resource=node("global")), series("b", 10 * S))[0] == "OK"

@@ -14,10 +14,8 @@ import pytest
 from chipwatch.config import plugins
 from chipwatch.config.convert import convert
 from chipwatch.config.file import read_file
-from chipwatch.config.layers import from_environment, merge
-from chipwatch.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
+from chipwatch.config.load import FRAME_KEYS, SHARED, chosen, load, plugin_config, sink_options, sink_type
 from chipwatch.config.options import Config
-from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError
 
 NOTHING: Mapping[str, str] = {}
@@ -63,11 +61,6 @@ def test_tables_of_the_layers_are_merged_key_by_key(toml):
     file = toml('[dims]\nteam = "file"\nrole = "file"\nzone = "file"\n')
     env = {"CHIPWATCH_DIMS__ROLE": "env", "CHIPWATCH_DIMS__ZONE": "env"}
     assert load(file, {"dims": {"zone": "flag"}}, env).dims == {"team": "file", "role": "env", "zone": "flag"}
-
-
-def test_a_list_of_a_higher_layer_replaces_that_of_a_lower_one(toml):
-    file = toml('collector = ["cpu", "memory"]\n')
-    assert load(file, {}, {"CHIPWATCH_COLLECTOR": "disk"}).collector == ("disk",)
 
 
 def test_the_file_may_be_named_by_the_environment_but_a_flag_wins(toml, tmp_path):
@@ -138,13 +131,6 @@ def test_any_other_unknown_variable_is_named_with_the_nearest_right_one_and_the_
     assert caplog.messages == ["CHIPWATCH_LEVLE is ignored: no such option; did you mean level?"]
 
 
-def test_a_variable_that_names_a_group_of_tables_is_ignored(caplog):
-    load(None, {}, {"CHIPWATCH_COLLECTORS": "cpu"})
-    assert caplog.messages == [
-        "CHIPWATCH_COLLECTORS is ignored: no such option; did you mean collector or no_collector?"
-    ]
-
-
 # -- what is derived ----------------------------------------------------------------------------------------------
 
 
@@ -172,10 +158,6 @@ def test_case_does_not_count_in_names_and_choices(toml):
 
 def test_a_sink_named_twice_is_one():
     assert load(None, {"sink": ["stdout", "stdout"]}, NOTHING).sink == ("stdout",)
-
-
-def test_levels_have_names():
-    assert [level_of(name) for name in ("basic", "detailed", "all")] == [Level.BASIC, Level.DETAILED, Level.ALL]
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
@@ -244,17 +226,6 @@ def test_an_unknown_name_is_refused_with_its_source_and_the_nearest(toml, key):
     assert refusal(load, None, {}, {variable: "memroy"}) == f"{variable}: no such {kind} 'memroy'{near}"
     file = toml(f'{key} = ["memroy"]')
     assert refusal(load, file, {}, NOTHING) == f"{file}: {key}: no such {kind} 'memroy'{near}"
-
-
-def test_where_nothing_is_near_all_right_words_are_listed():
-    line = refusal(load, None, {"collector": ["xyzzy"]}, NOTHING)
-    words = sorted({*plugins.installed(plugins.COLLECTORS), "host", "gpu", "fabric", "health", "all"})
-    assert line == f"--collector xyzzy: no such collector; choose from: {', '.join(words)}"
-
-
-def test_an_unknown_word_of_common_dims_is_refused_with_the_nearest():
-    line = refusal(load, None, {"common_dims": ["hostnam"]}, NOTHING)
-    assert line == "--common-dims hostnam: no such dimension; did you mean hostname?"
 
 
 def test_an_unknown_word_of_common_dims_is_refused_with_all_where_none_is_near():
@@ -334,23 +305,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert refusal(read_file, tmp_path).startswith(f"configuration file {tmp_path}: ")
 
 
-def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
-    path = toml("interval = 5\n[sinks.stdout\n")
-    line = refusal(read_file, path)
-    assert line.startswith(f"{path}: not TOML: ")
-    assert "line 2" in line
-
-
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "agent.toml"
     path.write_bytes(b"\xef\xbb\xbfinterval = 3\r\n")
     assert read_file(path) == {"interval": 3}
-
-
-def test_a_file_that_is_not_text_is_named(tmp_path):
-    path = tmp_path / "agent.toml"
-    path.write_bytes(b'namespace = "\xff"\n')
-    assert refusal(read_file, path).startswith(f"{path}: not UTF-8")
 
 
 # -- secrets --------------------------------------------------------------------------------------------------------
@@ -389,21 +347,10 @@ def test_a_secret_is_never_told(table, line):
     assert "31337" not in text
 
 
-def test_a_secret_of_the_environment_is_never_told():
-    line = refusal(from_environment, Secretive, {"P_TOKEN": "hunter2"}, "P_")
-    assert line == "P_TOKEN: expected a whole number, got a text"
-
-
 def test_a_value_of_60_characters_is_not_cut():
     for quoted, end in ((60, "x'"), (61, "xxx...")):
         line = refusal(convert, Secretive, {"timeout": "x" * (quoted - 2)}, "sinks.x")
         assert line.endswith(end)
-
-
-def test_a_long_value_is_cut():
-    line = refusal(convert, Secretive, {"timeout": "x" * 500}, "sinks.x")
-    assert line.endswith("xxx...")
-    assert len(line) < 120
 
 
 # -- options of plugins -----------------------------------------------------------------------------------------------
@@ -457,15 +404,6 @@ def options(cls, config: Config, env: Mapping[str, str] = NOTHING, name: str = "
     return plugin_config(cls, "sinks", name, config, env)
 
 
-def test_a_plugin_has_its_defaults(mine):
-    assert options(mine, Config()) == mine.Config()
-
-
-def test_each_plugin_has_its_table(mine, toml):
-    config = load(toml('[sinks.mine]\nregion = "there"\ntries = 5\nwindow = 30\n'), {}, NOTHING)
-    assert options(mine, config) == mine.Config(region="there", tries=5)
-
-
 def test_the_environment_of_a_plugin_beats_its_table(mine):
     config = Config(sinks={"mine": {"region": "file", "tries": 5}})
     env = {"CHIPWATCH_SINKS__MINE__REGION": "env", "CHIPWATCH_SINKS__MINE__LABELS__TEAM": "ml"}
@@ -497,11 +435,6 @@ def test_a_plugins_own_table_beats_the_general_options(mine):
     assert options(mine, config, {"CHIPWATCH_SINKS__MINE__FORMAT": "env"}).format == "env"
 
 
-def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
-    made = options(mine, Config())
-    assert (made.format, made.namespace, made.high_resolution) == ("own", "Own", False)
-
-
 @pytest.mark.parametrize(
     ("table", "line"),
     [
@@ -514,18 +447,6 @@ def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
 )
 def test_a_wrong_option_of_a_plugin_is_refused_by_path(mine, table, line):
     assert refusal(options, mine, Config(sinks={"mine": table})) == line
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "line"),
-    [
-        ("REGOIN", "x", "CHIPWATCH_SINKS__MINE__REGOIN: no such option; did you mean region?"),
-        ("TRIES", "x", "CHIPWATCH_SINKS__MINE__TRIES: expected a whole number, got 'x'"),
-        ("MODE", "x", "CHIPWATCH_SINKS__MINE__MODE: no such choice 'x'; choose from: fast, slow"),
-    ],
-)
-def test_a_wrong_variable_of_a_plugin_is_refused_by_name(mine, variable, value, line):
-    assert refusal(options, mine, Config(), {f"CHIPWATCH_SINKS__MINE__{variable}": value}) == line
 
 
 @dataclass(frozen=True)
@@ -612,12 +533,6 @@ def test_a_wrong_kind_or_name_of_a_sink_is_refused(mine, toml, text, line):
     assert refusal(load, file, {}, NOTHING) == f"{file}: {line}"
 
 
-def test_an_option_is_refused_under_the_name_of_its_sink(mine, toml):
-    file = toml("[sinks.ops]\ntype = 'mine'\ntries = 'x'\n")
-    line = refusal(options, mine, load(file, {}, NOTHING), NOTHING, "ops")
-    assert line == f"{file}: sinks.ops.tries: expected a whole number, got 'x'"
-
-
 # -- what the frame does for a sink ---------------------------------------------------------------------------------
 
 
@@ -632,10 +547,6 @@ def test_a_window_of_zero_is_a_choice_and_not_a_gap():
     assert sink_options("stdout", Config(window=0, high_resolution_metrics=True, interval=2), NOTHING).window == 0
 
 
-def test_with_high_resolution_a_window_is_the_interval():
-    assert sink_options("stdout", Config(high_resolution_metrics=True, interval=2), NOTHING).window == 2
-
-
 def test_globs_come_from_the_table_or_the_environment():
     config = Config(sinks={"stdout": {"include": ["cpu.*"]}})
     assert sink_options("stdout", config, NOTHING).include == ("cpu.*",)
@@ -643,36 +554,11 @@ def test_globs_come_from_the_table_or_the_environment():
     assert sink_options("stdout", config, env).exclude == ("disk.*", "network.*")
 
 
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        ({"window": -1}, "sinks.stdout.window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got -1"),
-        ({"level": "x"}, "sinks.stdout.level: no such choice 'x'; choose from: basic, detailed, all"),
-        ({"include": "cpu.*"}, "sinks.stdout.include: expected a list, got 'cpu.*'"),
-    ],
-)
-def test_a_wrong_option_of_the_frame_for_a_sink_is_refused_by_path(table, line):
-    assert refusal(sink_options, "stdout", Config(sinks={"stdout": table}), NOTHING) == line
-
-
 def test_no_option_of_the_frame_hides_a_general_option_that_a_sink_shares():
     assert not FRAME_KEYS["sinks"] & set(SHARED)
 
 
 # -- the parts ------------------------------------------------------------------------------------------------------
-
-
-def test_merging_lays_later_layers_on_top():
-    below, above = {"a": 1, "t": {"x": 1, "y": 1}}, {"b": 2, "t": {"y": 2}}
-    assert merge(below, above) == {"a": 1, "b": 2, "t": {"x": 1, "y": 2}}
-    assert merge({"t": {"x": 1}}, {"t": 3}) == {"t": 3}
-    assert merge() == {}
-
-
-def test_merging_leaves_the_layers_as_they_are():
-    below = {"t": {"x": 1}}
-    merge(below, {"t": {"y": 2}})
-    assert below == {"t": {"x": 1}}
 
 
 @dataclass(frozen=True)
@@ -690,21 +576,9 @@ def test_the_one_wrong_item_of_a_bounded_list_is_named():
     assert refusal(convert, Nested, {"ports": [1, "x"]}, "c") == "c.ports[1]: expected a whole number, got 'x'"
 
 
-def test_an_empty_text_stays_one_where_an_option_is_always_set():
-    assert convert(Nested, {"label": ""}, "c").label == ""
-
-
 def test_the_one_wrong_item_deep_inside_is_named():
     line = refusal(convert, Nested, {"ways": {"a": ["up"], "b": ["up", "left"]}}, "c")
     assert line == "c.ways.b[1]: no such choice 'left'; choose from: up, down"
-
-
-def test_a_choice_of_types_is_spelt_out():
-    assert refusal(convert, Nested, {"limit": 1.5}, "c") == "c.limit: expected a whole number or a text, got 1.5"
-
-
-def test_a_type_without_a_word_is_named():
-    assert refusal(convert, Nested, {"seed": 3}, "c") == "c.seed: expected bytes, got 3"
 
 
 ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}
@@ -725,13 +599,6 @@ def test_a_table_within_a_table_is_refused_by_its_whole_path(table, says):
     with pytest.raises(ConfigError) as reported:
         plugin_config(cls, "collectors", "openmetrics", config, {})
     assert str(reported.value).startswith(f"collectors.openmetrics.{says}")
-
-
-def test_a_table_within_a_table_is_built():
-    cls = plugins.load(plugins.COLLECTORS, "openmetrics")
-    config = Config(collectors={"openmetrics": {"endpoints": {"a": ENDPOINT | {"interval": 3}}}})
-    (endpoint,) = plugin_config(cls, "collectors", "openmetrics", config, {}).endpoints.values()
-    assert (endpoint.url, endpoint.interval) == (ENDPOINT["url"], 3.0)
 
 
 def test_a_path_with_a_null_byte_is_none():

@@ -197,26 +197,6 @@ def repeat(goes_on):
             pass
 
 
-def test_a_thousand_requests_need_one_thread(serve):
-    port = serve()
-    before = threading.active_count()
-    for n in range(1000):
-        assert asked(port, b"GET /%d HTTP/1.0\r\n\r\n" % n).endswith(b"GET /%d -\n" % n)
-    assert threading.active_count() == before
-
-
-def test_a_request_on_a_kept_connection_wakes_the_thread_once():
-    server, rounds = PageServer(("127.0.0.1", 0), hello), []
-    select = server._selector.select
-    server._selector.select = lambda timeout: rounds.append(timeout) or select(timeout)
-    with connect(server.port) as sock:
-        for _ in range(20):
-            sock.sendall(b"GET /a HTTP/1.1\r\nX: 1\r\n\r\n")
-            assert sock.recv(65536).endswith(b"GET /a 1\n")
-        assert len(rounds) <= 23  # the connection itself takes up to three
-    server.close()
-
-
 def test_nothing_is_answered_after_the_last_request_of_a_connection(serve):
     last, more = b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\n", b"GET /b HTTP/1.1\r\n\r\n"
     assert asked(serve(), last + more).count(b"HTTP/1.1") == 1

@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -291,41 +290,3 @@ def test_an_agent_whose_standard_error_nobody_reads_reads_on_and_stops(agent, fu
     running = agent.start(*words, stderr=full_pipe[0])
     until(lambda: len(running.points()) > 9)
     assert running.stop()[0] == 0
-
-
-NOISY = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import gauge
-
-LOAD = gauge("x.load", "1", "The load.")
-
-class Noisy(Collector):
-    metrics = (LOAD,)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        self.n = 0
-
-    def collect(self, at):
-        self.n += 1
-        raise type(f"New{self.n}", (Exception,), {})(f"text {self.n}\\nforged \\x1b[2J http://user:S3CRET@host/")
-        yield LOAD.point(at, 1.0)
-"""
-
-
-def test_a_collector_that_fails_in_a_new_way_each_tick_does_not_fill_the_log(agent, others):
-    others.add("their_noise", NOISY, collectors=[("noisy", "Noisy")])
-    words = ("--collector", "noisy", "--interval", "0.1", "--duration", "4")
-    done = agent.run(*words, env={"PYTHONPATH": others.folder})
-    *records, last = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
-    assert "nothing was delivered" in last
-    assert 1 < len(records) <= BURST + 1
-    assert all(
-        re.match(r"\d{4}-.*Z chipwatch: collector noisy: failed: text \d+\\nforged \\x1b", line) for line in records
-    )
-    assert "S3CRET" not in done.stderr
-    assert len(done.stderr) < 60_000

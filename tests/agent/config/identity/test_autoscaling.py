@@ -12,9 +12,7 @@ from tests.doubles.raw import RawServer, http
 
 from chipwatch.config.identity.autoscaling import TAG, AutoScaling, _address
 from chipwatch.config.identity.dmi import DmiTables
-from chipwatch.config.identity.ec2_tags import describe_tags
 from chipwatch.config.identity.platforms import DISABLED, ENDPOINT
-from chipwatch.net.metadata_service import NoMetadata
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
 FOUND = (
@@ -136,12 +134,6 @@ def test_the_api_is_asked_if_the_metadata_shows_no_tags(ask, api):
     assert headers["X-Amz-Security-Token"] == SESSION
 
 
-def test_the_double_refuses_a_wrong_signature(api, monkeypatch):
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(NoMetadata, match="AuthFailure"):
-        describe_tags("i-1", api.url, "us-west-2")
-
-
 def test_no_botocore_client_is_created(ask, api, monkeypatch):
     session = pytest.importorskip("botocore.session")
     monkeypatch.setattr(session.Session, "create_client", None)
@@ -226,14 +218,6 @@ def test_behind_the_hop_limit_without_a_region_the_api_is_not_asked(ask, imds, a
     answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
     assert answer.retry
     assert "--http-put-response-hop-limit 2" in answer.trouble
-    assert api.asked == []
-
-
-def test_a_document_without_an_instance_id_has_a_message(imds, xen, api):
-    imds.document = {"region": "us-west-2"}
-    env = {ENDPOINT: imds.url, "AWS_ENDPOINT_URL_EC2": api.url}
-    answer = AutoScaling(env, DmiTables(xen, env)).ask(["autoscaling_group"])
-    assert answer == ({}, "neither metadata nor environment name the instance and the region", True)
     assert api.asked == []
 
 

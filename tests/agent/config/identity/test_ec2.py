@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -86,23 +85,12 @@ def test_a_value_that_the_document_lacks_is_absent(ec2, imds):
     assert (answer.trouble, answer.retry) == (f"{imds.url}{DOCUMENT} lacks region", False)
 
 
-def test_a_disabled_service_is_not_retried(imds, nitro):
-    answer = Ec2({ENDPOINT: imds.url, DISABLED: "true"}, DmiTables(nitro, {})).ask(["region"])
-    assert answer == ({}, "AWS_EC2_METADATA_DISABLED is set", False)
-    assert imds.requests == []
-
-
 def test_a_fargate_task_makes_no_request(imds, nitro):
     env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
     ec2 = Ec2(env, DmiTables(nitro, env))
     assert not ec2.remote
     assert ec2.ask(["region"]) == ({}, "a Fargate task does not own an instance", False)
     assert imds.requests == []
-
-
-def test_unknown_fields_are_ignored(ec2, imds):
-    imds.document = json.dumps(imds.document | {"new": {"deep": [1, None]}})
-    assert ec2.ask(["region"]).words["region"].value == "us-west-2"
 
 
 # -- the client -------------------------------------------------------------------------------------------------
@@ -124,10 +112,6 @@ def test_one_token_serves_many_requests(session, imds):
     assert session.get("/latest/meta-data/services/domain") == b"amazonaws.com"
     assert imds.requests == ["PUT /latest/api/token", f"GET {DOCUMENT}", "GET /latest/meta-data/services/domain"]
     assert session.has_token
-
-
-def test_a_missing_value_is_none(session):
-    assert session.get("/latest/meta-data/tags/instance") is None
 
 
 def test_an_old_token_is_renewed_once(session, imds):
@@ -166,12 +150,6 @@ def test_the_message_about_a_disabled_service_has_the_command_to_enable_it(sessi
     imds.enabled = False
     with pytest.raises(NoMetadata, match=re.escape(f"`{COMMAND} --http-endpoint enabled`")):
         session.get(DOCUMENT)
-
-
-def test_status_403_outside_ec2_has_no_advice(other_session, imds):
-    imds.enabled = False
-    with pytest.raises(NoMetadata, match=r"gives no token \(403\)$"):
-        other_session.get(DOCUMENT)
 
 
 @pytest.mark.parametrize(

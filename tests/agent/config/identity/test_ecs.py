@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from tests.doubles.ecs import CONTAINER_ID
 from tests.doubles.ecs import Ecs as Double
@@ -49,14 +47,6 @@ def test_a_task_on_fargate_has_a_cluster_arn_and_no_service():
 def test_the_container_is_requested_only_if_wanted(double):
     Ecs({VARIABLE: double.url}).ask(["ecs_cluster"])
     assert double.requests == [f"{CONTAINER_ID}/task"]
-
-
-def test_a_task_arn_of_the_old_form_is_read(double):
-    path = f"{CONTAINER_ID}/task"
-    task = json.loads(double.answers[path][1]) | {"TaskARN": f"arn:aws:ecs:eu-west-1:123456789012:task/{TASK}"}
-    double.answers[path] = (200, json.dumps(task).encode())
-    found = values(Ecs({VARIABLE: double.url}).ask(["ecs_task"]))
-    assert (found["ecs_task"], found["region"]) == (TASK, "eu-west-1")
 
 
 def test_outside_a_task_there_is_no_request():

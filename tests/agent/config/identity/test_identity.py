@@ -80,12 +80,6 @@ def test_without_dimensions_no_source_is_asked_and_no_thread_runs(identify):
     assert threads() == []
 
 
-def test_configured_dimensions_alone_are_known_at_once(identify):
-    found = identify((), {"team": "ml", "pairs": "x"})
-    found.start()
-    assert found.known() == Dimensions({"team": "ml", "pairs": "x"})
-
-
 def test_a_configured_value_wins_and_its_source_is_not_asked(identify):
     source = Stub("region")
     source.knows(region="us-west-2")
@@ -93,10 +87,6 @@ def test_a_configured_value_wins_and_its_source_is_not_asked(identify):
     found.start()
     assert found.known() == Dimensions(region="mars-1")
     assert source.asked == 0
-
-
-def test_nothing_is_known_before_the_start(identify):
-    assert identify(["hostname"], {}, sources({})).known() is None
 
 
 def test_values_come_from_several_platforms(identify, imds, nitro, tmp_path):
@@ -123,28 +113,10 @@ def test_the_instance_and_its_type_need_no_network_on_nitro(identify, imds, nitr
     assert threads() == []
 
 
-def test_the_instance_id_comes_from_the_metadata_service_if_the_dmi_lacks_it(identify, imds, xen):
-    found = identify(["instance_id", "ami_id"], {}, sources({ENDPOINT: imds.url}, xen))
-    found.start()
-    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", ami_id="ami-5fb8c835")
-
-
-def test_the_metadata_service_is_asked_if_the_hardware_is_hidden(identify, imds, beside, tmp_path):
-    found = identify(["instance_id"], {}, sources(beside(imds), tmp_path))
-    found.start()
-    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0")
-
-
 def test_the_neuron_runtime_tag_is_left_to_each_point(identify):
     found = identify(["hostname", "neuron_runtime_tag"], {}, sources({}))
     found.start()
     assert set(found.known()) == {"hostname"}
-
-
-def test_the_neuron_runtime_tag_can_be_configured(identify):
-    found = identify(["neuron_runtime_tag"], {"neuron_runtime_tag": "74"}, sources({}))
-    found.start()
-    assert found.known() == Dimensions(neuron_runtime_tag="74")
 
 
 def test_every_dimension_has_a_source_or_belongs_to_points():
@@ -216,11 +188,6 @@ def test_outside_ec2_the_group_fails(identify, imds, elsewhere):
     imds.close()
     with pytest.raises(UnknownIdentity, match="no value found for autoscaling_group"):
         identify(["hostname", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, elsewhere)).start()
-
-
-def test_a_disabled_service_is_not_waited_for(identify, nitro):
-    with pytest.raises(UnknownIdentity, match="EC2: AWS_EC2_METADATA_DISABLED is set"):
-        identify(["region"], {}, sources({DISABLED: "true"}, nitro)).start()
 
 
 def test_a_failed_start_leaves_no_thread(identify, until):
@@ -335,13 +302,6 @@ def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
 # -- the group, without which points are sent after a timeout --------------------------------------------------------------------
 
 
-def test_a_group_that_is_found_in_time_is_known(identify, imds, nitro):
-    imds.tags = {"aws:autoscaling:groupName": "trainers"}
-    found = identify(["instance_id", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, nitro))
-    found.start()
-    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", autoscaling_group="trainers")
-
-
 def test_points_wait_for_a_late_group(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 20.0)
@@ -416,14 +376,6 @@ def test_a_configured_or_wanted_dimension_is_not_a_hint(identify):
     found.start()
     assert found.known() == Dimensions(region="r", gcp_zone="given")
     assert [entry.word for entry in found.entries()] == ["region", "gcp_zone"]
-
-
-def test_hints_are_found_without_wanted_dimensions(identify):
-    source = Stub("region")
-    source.knows(region="r")
-    found = identify((), {}, [source], hints=["region"])
-    found.start()
-    assert found.known() == Dimensions(region="r")
 
 
 def test_an_unknown_hint_neither_fails_nor_is_listed(identify, elsewhere, caplog):
@@ -579,17 +531,6 @@ def test_points_do_not_wait_for_hints_from_records(identify):
     assert found.known() == Dimensions(team="ml", instance_id="i-0abc")
 
 
-def test_a_group_as_a_hint_has_the_timeout_of_a_group(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
-    monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
-    group = Stub("autoscaling_group")
-    found = identify((), {"team": "ml"}, [group], hints=["autoscaling_group"])
-    found.start()
-    assert found.known() is None
-    assert found.wait(20)
-    assert found.known() == Dimensions(team="ml")
-
-
 @given(st.sets(st.sampled_from(WORDS)), st.sets(st.sampled_from(WORDS)))
 def test_hints_only_add_dimensions(words, hints):
     stub = Stub("hostname", "slurm_job", "region", remote=False)
@@ -631,9 +572,3 @@ def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeyp
 
 def test_the_configuration_accepts_every_dimension():
     assert load(None, {"common_dims": list(WORDS)}, {}).common_dims == WORDS
-
-
-def test_known_returns_the_same_object(identify):
-    found = identify((), {"team": "ml"})
-    found.start()
-    assert found.known() is found.known()

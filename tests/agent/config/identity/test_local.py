@@ -123,15 +123,6 @@ def test_the_namespace_is_read_from_the_service_account(account):
     assert answer.words["k8s_namespace"].origin == str(account / "namespace")
 
 
-def test_the_environment_wins_over_the_service_account(account):
-    assert values(ask({"POD_NAMESPACE": "other"}, account))["k8s_namespace"] == "other"
-
-
-def test_a_namespace_that_is_not_text_is_ignored(account):
-    (account / "namespace").write_bytes(b"\xff\xfe")
-    assert values(ask({}, account)) == {}
-
-
 def test_the_host_name_is_the_last_resort_for_the_pods_name(account):
     answer = ask(INSIDE, account)
     assert values(answer)["k8s_pod"] == "chipwatch-x7k2p"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -92,6 +93,17 @@ def test_no_profile_names_what_no_collector_has(table):
 def test_a_profile_has_no_two_metrics_under_one_name(table):
     names = [name.template for name in table.values()]
     assert len(names) == len(set(names))
+
+
+def test_the_pages_on_names_have_every_name_of_every_profile():
+    docs = Path(__file__).parents[4] / "docs"
+    for one in PROFILES:
+        page = (docs / ("otel-names.md" if one == "otel" else "names.md")).read_text()
+        for ours, theirs in [(key, name.template) for key, name in profile(one).names.items()]:
+            row = f"| `{ours}` | `{theirs}` |"
+            assert row in page or (one == "dcgm4.6" and f"` | `{theirs}` |" in page), (one, row)
+        assert all(f"| `{ours}` | `{theirs}` |" in page for ours, theirs in profile(one).machine.items())
+        assert all(f"`{copy.name.template}`" in page for copy in profile(one).copies.values())
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -203,33 +203,4 @@ def test_no_two_series_of_all_rows_come_out_as_one(tool):
     assert len(found) == len(ROWS) + (len(profile("wandb-docs").copies) if tool == "wandb-docs" else 0)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_no_profile_names_what_has_no_row(tool):
-    assert set(profile(tool).names) <= {row.name for row in ROWS if row.tags.get(tool)}
-    if tool == "wandb-docs":
-        assert set(profile("wandb-docs").copies) <= {row.name for row in ROWS if row.tags.get(tool)}
-
-
-def test_what_was_scraped_has_the_tag_that_the_catalogue_gives():
-    assert f"`{profile('wandb-docs').scraped}`" in TEXT
-
-
 # -- what is not read to the letter -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("tool", "name"), EXCEPTIONS)
-def test_each_exception_is_still_needed(tool, name):
-    (row,) = [row for row in ROWS if row.name == name]
-    given, why = EXCEPTIONS[tool, name]
-    assert row.tags[tool]
-    assert given not in row.tags[tool], "the catalogue says so by now"
-    assert why
-
-
-@pytest.mark.parametrize(("name", "cell"), READ)
-def test_each_cell_with_a_special_reading_still_exists(name, cell):
-    lines = [line for _, lines in tables() for line in lines if names_of(line[0])[0] == name and cell in line]
-    assert len(lines) == 1
-    tags, why = READ[name, cell]
-    assert len(tags) == len(names_of(lines[0][0])) != len(cell.replace(", …", "").split(", "))
-    assert why

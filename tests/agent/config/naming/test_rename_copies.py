@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.doubles.frame import MemorySink
 from tests.examples import examples
 
-from chipwatch.config.naming.profiles import PROFILES, profile
-from chipwatch.config.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
+from chipwatch.config.naming.profiles import profile
+from chipwatch.config.naming.rename import IN_USE, Copier, copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.contract.errors import BadBatch, Retryable
 from chipwatch.contract.sink import Limits
@@ -26,7 +26,6 @@ from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.window import Window
 
 ROOT = Path(__file__).parents[4]
-DOCS = ROOT / "docs" / "names.md"
 WANDB_DOCS, WANDB_COPIES, WANDB_DOCS_COPIES = (
     profile("wandb-docs").names, profile("wandb").copies, profile("wandb-docs").copies
 )  # fmt: skip
@@ -115,12 +114,6 @@ def test_of_a_gpu_in_parts_the_whole_is_used_and_the_part_that_is(copy):
     assert told(found) == [("gpu.process.0.smActive", 2.0), ("gpu.process.0.temp", 50.0)]
 
 
-def test_further_dimensions_of_a_gpu_stay(copy):
-    more = {"gpu": "0", "uuid": "GPU-1"}
-    (again,) = copy([of(TEMP, 50.0, **more), of(SHARE, 7.0, **more)])
-    assert dict(again.dims) == {"uuid": "GPU-1"}
-
-
 def test_what_was_scraped_is_copied_in_no_case(copy):
     scraped = gauge("memory.utilization", "1", "Scraped.", dims=("endpoint",))
     assert copy([of(scraped, 1.0, endpoint="e")]) == []
@@ -142,25 +135,10 @@ def test_the_share_of_memory_is_the_containers_where_it_is_limited(limit, share,
     assert (made.metric.name, made.value) == ("memory_percent", share)
 
 
-def test_other_profiles_have_no_copies():
-    having = ["wandb", "wandb-docs", "dcgm", "dcgm4.6"]
-    assert [name for name in PROFILES if copier(name)] == having
-
-
 def test_no_copy_has_a_name_that_the_profile_gives_or_changes():
     names = {copy.name.template for copy in WANDB_DOCS_COPIES.values()}
     assert len(names) == len(WANDB_DOCS_COPIES)
     assert not names & ({name.template for name in WANDB_DOCS.values()} | set(WANDB_DOCS))
-
-
-def test_what_tells_the_trees_share_is_all_of_its_name():
-    assert {name for name in WANDB_DOCS if name.startswith("gpu.process.")} == OF_TREE
-
-
-def test_the_document_has_every_copy():
-    rows = DOCS.read_text().splitlines()
-    for metric, copy in (*WANDB_COPIES.items(), *WANDB_DOCS_COPIES.items()):
-        assert f"| `{metric}` | `{copy.name.template}` |" in rows
 
 
 # -- the way to the sink ----------------------------------------------------------------------------------------------
@@ -178,28 +156,12 @@ def owed(out):
     return told(out.spool.take(1000)[0])
 
 
-def test_copies_count_as_collected_like_other_points():
-    out = route()
-    out.take([of(MEMORY, 5.0), of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
-    assert (out.spool.ledger.collected, out.spool.ledger.spooled) == (5, 5)
-    names = ["gpu.process.0.temp", "gpu.process.utilization", "gpu.temperature", "memory", "memory.utilization"]
-    assert [name for name, _ in owed(out)] == names
-
-
 def test_a_window_is_copied_when_it_ends():
     out = route(seconds=60)
     for at in (1, 2, 3):
         out.take([of(DUTY, 10.0 * at, at=at * S, tpu=n) for n in "01"], at * S)
     out.close_window()
     assert owed(out) == [("tpu", 20.0), ("tpu.duty_cycle", 20.0), ("tpu.duty_cycle", 20.0)]
-
-
-def test_copies_are_within_the_budget_and_those_beyond_are_counted():
-    out = route(budget=Admission("mem", 3))
-    out.take([of(MEMORY, 5.0), of(DUTY, 1.0, tpu="0")], 7 * S)
-    assert [name for name, _ in owed(out)] == ["memory", "memory.utilization", "tpu.duty_cycle"]
-    assert out.spool.ledger.collected == 4
-    assert out.spool.ledger.dropped == {"over max_series": 1}
 
 
 def test_without_the_trees_share_there_are_no_copies_for_it():

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chipwatch.advisor.catalogue import catalogue as installed
-from chipwatch.config.identity.names import WORDS
-from chipwatch.config.naming.profiles import PLACEHOLDER, PROFILES, profile
-from chipwatch.config.naming.rename import Renamer, renamer
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.config.naming.profiles import PLACEHOLDER, profile
+from chipwatch.config.naming.rename import renamer
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, gauge
 
-DOCS = Path(__file__).parents[4] / "docs" / "names.md"
 CWAGENT = profile("cwagent").names
 S = 10**9
 
@@ -63,60 +60,22 @@ def sent(rename, metric: Metric, value: float, **dims: str):
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("ours", "dims", "name", "theirs"),
     [
-        ("cpu.utilization", {}, "cpu_usage_active", {"cpu": "cpu-total"}, "%", 5),
-        ("cpu.core.utilization", {"cpu": "11"}, "cpu_usage_active", {"cpu": "cpu11"}, "%", 5),
-        ("cpu.mode.utilization", {"mode": "iowait"}, "cpu_usage_iowait", {"cpu": "cpu-total"}, "%", 5),
-        ("memory.utilization", {}, "mem_used_percent", {}, "%", 5),
-        ("memory.available", {}, "mem_available", {}, "By", 5),
-        ("swap.utilization", {}, "swap_used_percent", {}, "%", 5),
-        ("disk.utilization", {"path": "/"}, "disk_used_percent", {"path": "/"}, "%", 5),
-        ("disk.available", {"path": "/d"}, "disk_free", {"path": "/d"}, "By", 5),
-        ("disk.read", {}, "diskio_read_bytes", {}, "By", 5),
-        ("disk.device.written", {"device": "nvme0n1"}, "diskio_write_bytes", {"name": "nvme0n1"}, "By", 5),
-        (
-            "disk.device.operations",
-            {"device": "sda", "direction": "read"},
-            "diskio_reads",
-            {"name": "sda"},
-            "{operation}",
-            5,
-        ),
-        (
-            "disk.device.operations",
-            {"device": "sda", "direction": "write"},
-            "diskio_writes",
-            {"name": "sda"},
-            "{operation}",
-            5,
-        ),
-        ("disk.device.busy", {"device": "sda"}, "diskio_io_time", {"name": "sda"}, "ms", 5000),
-        ("network.received", {}, "net_bytes_recv", {}, "By", 5),
-        ("network.interface.sent", {"interface": "eth0"}, "net_bytes_sent", {"interface": "eth0"}, "By", 5),
-        (
-            "network.interface.errors",
-            {"interface": "eth0", "direction": "sent"},
-            "net_err_out",
-            {"interface": "eth0"},
-            "{packet}",
-            5,
-        ),
-        (
-            "network.interface.drops",
-            {"interface": "eth0", "direction": "received"},
-            "net_drop_in",
-            {"interface": "eth0"},
-            "{packet}",
-            5,
-        ),
-        ("process.memory.rss", {}, "procstat_memory_rss", {}, "By", 5),
-        ("process.count", {}, "procstat_lookup_pid_count", {}, "{process}", 5),
+        ("cpu.utilization", {}, "cpu_usage_active", {"cpu": "cpu-total"}),
+        ("cpu.core.utilization", {"cpu": "11"}, "cpu_usage_active", {"cpu": "cpu11"}),
+        ("cpu.mode.utilization", {"mode": "iowait"}, "cpu_usage_iowait", {"cpu": "cpu-total"}),
+        ("memory.available", {}, "mem_available", {}),
+        ("disk.available", {"path": "/d"}, "disk_free", {"path": "/d"}),
+        ("disk.device.operations", {"device": "sda", "direction": "read"}, "diskio_reads", {"name": "sda"}),
+        ("disk.device.busy", {"device": "sda"}, "diskio_io_time", {"name": "sda"}),
+        ("network.interface.errors", {"interface": "eth0", "direction": "sent"}, "net_err_out", {"interface": "eth0"}),
+        ("process.count", {}, "procstat_lookup_pid_count", {}),
     ],
 )
-def test_a_metric_of_the_host_goes_by_the_vendors_name(rename, row):
-    ours, dims, *theirs = row
-    assert sent(rename, declared()[ours], 5, **dims) == tuple(theirs)
+def test_a_metric_of_the_host_goes_by_the_vendors_name(rename, ours, dims, name, theirs):
+    unit, value = ("ms", 5000) if ours == "disk.device.busy" else (declared()[ours].unit, 5)
+    assert sent(rename, declared()[ours], 5, **dims) == (name, theirs, unit, value)
 
 
 def of_gpu(name, unit):
@@ -141,48 +100,22 @@ def test_a_metric_of_a_gpu_goes_by_its_index_and_without_a_unit(rename, row):
     assert sent(rename, metric, value, gpu="3") == (name, {"index": "3"}, *theirs)
 
 
-def test_a_gpu_has_the_name_of_its_model_where_the_model_is_a_dimension(rename):
-    metric = gauge("gpu.power", "W", "G.", Level.BASIC, ("gpu", "mig", "model"))
-    dims = Dimensions(gpu="0", mig="1", model="NVIDIA H200", instance_id="i-1")
-    point = rename(metric.point(1, 300.0, dims))
-    assert dict(point.dims) == {"index": "0", "name": "NVIDIA H200", "mig": "1", "InstanceId": "i-1"}
-    assert sorted(point.metric.dims) == ["index", "mig", "name"]
-
-
-CORE = ("neuron_core", "neuron_device")
+CORE = {"neuron_core": "5", "neuron_device": "2"}
+OF_CORE = {"NeuronCore": "core5", "NeuronDevice": "device2"}
+ECC = {"neuron_device": "0", "memory": "sram", "corrected": "no"}
 
 
 @pytest.mark.parametrize(
-    ("metric", "dims", "name", "theirs"),
+    ("ours", "dims", "name", "theirs"),
     [
-        (
-            gauge("neuron.core.utilization", "%", "N.", dims=CORE),
-            {"neuron_core": "5", "neuron_device": "2"},
-            "node_neuroncore_utilization",
-            {"NeuronCore": "core5", "NeuronDevice": "device2"},
-        ),
-        (
-            gauge("neuron.core.memory.used", "By", "N.", dims=(*CORE, "category")),
-            {"neuron_core": "5", "neuron_device": "2", "category": "model_code"},
-            "node_neuroncore_memory_usage_model_code",
-            {"NeuronCore": "core5", "NeuronDevice": "device2"},
-        ),
-        (
-            counter("neuron.execution.errors", "{error}", "N.", dims=("error",)),
-            {"error": "numerical"},
-            "node_neuron_execution_errors_numerical",
-            {},
-        ),
-        (
-            counter("neuron.ecc.events", "{event}", "N.", dims=("neuron_device", "memory", "corrected")),
-            {"neuron_device": "0", "memory": "sram", "corrected": "no"},
-            "node_neurondevice_hw_ecc_events_sram_ecc_uncorrected",
-            {"NeuronDevice": "device0"},
-        ),
+        ("core.utilization", CORE, "neuroncore_utilization", OF_CORE),
+        ("core.memory.used", CORE | {"category": "model_code"}, "neuroncore_memory_usage_model_code", OF_CORE),
+        ("execution.errors", {"error": "numerical"}, "neuron_execution_errors_numerical", {}),
+        ("ecc.events", ECC, "neurondevice_hw_ecc_events_sram_ecc_uncorrected", {"NeuronDevice": "device0"}),
     ],
 )
-def test_a_metric_of_neuron_goes_by_container_insights_name_of_a_node(rename, metric, dims, name, theirs):
-    assert sent(rename, metric, 1, **dims)[:2] == (name, theirs)
+def test_a_metric_of_neuron_goes_by_container_insights_name_of_a_node(rename, ours, dims, name, theirs):
+    assert sent(rename, declared()[f"neuron.{ours}"], 1, **dims)[:2] == (f"node_{name}", theirs)
 
 
 def test_every_name_of_the_host_and_the_gpus_is_one_that_the_vendor_registers():
@@ -200,11 +133,6 @@ def test_every_name_of_the_host_and_the_gpus_is_one_that_the_vendor_registers():
         keys = PLACEHOLDER.findall(name.template)
         for values in product(*(words[key] for key in keys)):
             assert name.template.format_map(dict(zip(keys, values, strict=True))) in NAMES
-
-
-def test_no_name_is_for_a_metric_of_the_host_that_no_collector_has():
-    areas = ("cpu.", "memory.", "swap.", "disk.", "network.", "process.")
-    assert {name for name in CWAGENT if name.startswith(areas)} <= set(declared())
 
 
 def test_cloudwatch_has_a_word_for_every_unit():
@@ -233,19 +161,7 @@ def test_a_metrics_own_dimension_is_not_taken_for_the_machines(rename):
     assert rename(point).metric is metric
 
 
-def test_the_words_that_are_renamed_are_words():
-    assert set(profile("cwagent").machine) <= set(WORDS)
-
-
 # -- counters -------------------------------------------------------------------------------------------------------
-
-
-def test_the_increase_of_a_window_is_kept_and_scaled(rename):
-    busy = declared()["disk.device.busy"]
-    dims = Dimensions(device="sda")
-    points = [Datapoint(busy, total, dims, at * S, S, (at - 60) * S, None, rise) for at, total, rise in
-              ((60, 100.0, 100.0), (120, 107.5, 7.5), (180, 2.0, None), (240, 3.0, 1.0))]  # fmt: skip
-    assert [rename(point).increase for point in points] == [100_000.0, 7500.0, None, 1000.0]
 
 
 @settings(deadline=None)
@@ -256,12 +172,6 @@ def test_no_increase_is_lost_whatever_the_counter_did_before(rises):
         total += rise
         point = Datapoint(metric, total, Dimensions(interface="eth0"), at * S, 0, (at - 1) * S, None, rise)
         assert rename(point).increase == rise
-
-
-def test_a_summary_is_scaled_with_its_gauge(rename):
-    summary = Summary(2, 6 * 2.0**20, 2.0**20, 5 * 2.0**20, (2.0**20, 5 * 2.0**20), (1, 1))
-    point = Datapoint(of_gpu("gpu.memory.used", "By"), 3 * 2.0**20, Dimensions(gpu="0"), 9, None, 1, summary)
-    assert rename(point).summary == Summary(2, 6.0, 1.0, 5.0, (1.0, 5.0), (1, 1))
 
 
 # -- the whole ------------------------------------------------------------------------------------------------------
@@ -279,44 +189,6 @@ def test_different_series_stay_different(rename):
             theirs.add((point.metric.name, point.dims))
             assert sorted(point.dims) == sorted(point.metric.dims)
     assert len(theirs) == len(ours)
-
-
-def test_what_was_learnt_once_is_not_learnt_again(rename):
-    point = declared()["cpu.load"].point(1, 2.0, Dimensions(window="1m", instance_id="i-1"))
-    assert rename(point).dims is rename(point._replace(at=2)).dims
-
-
-def test_the_profile_is_offered():
-    assert list(PROFILES) == [
-        "native",
-        "wandb",
-        "wandb-docs",
-        "mlflow",
-        "cwagent",
-        "neuron-prometheus",
-        "dcgm",
-        "dcgm4.6",
-        "node",
-        "otel",
-    ]
-    assert isinstance(renamer("cwagent"), Renamer)
-
-
-@pytest.mark.parametrize(
-    "profile",
-    [profile(name).names for name in ("wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus")],
-    ids=["wandb", "wandb-docs", "mlflow", "cwagent", "neuron"],
-)
-def test_the_document_has_every_name(profile):
-    rows = [line.split(" | ")[:2] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    for metric, name in profile.items():
-        assert [f"| `{metric}`", f"`{name.template}`"] in rows
-
-
-def test_the_document_has_the_machines_dimensions():
-    rows = DOCS.read_text().splitlines()
-    for ours, theirs in profile("cwagent").machine.items():
-        assert f"| `{ours}` | `{theirs}` |" in rows
 
 
 def test_the_total_latency_alone_gets_the_name_of_the_script():
