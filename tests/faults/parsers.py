@@ -15,7 +15,7 @@ from tests.faults.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.amd import tools
-from chipwatch.collectors.apple import registry, source
+from chipwatch.collectors.apple import source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
@@ -69,8 +69,8 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     # The caller of `client` skips a file that shows no use of a card.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
     yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
-    table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
-    yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
+    entry = b'"PerformanceStatistics" = {"Device Utilization %"=16,"In use system memory"=2363801600}'
+    yield "apple ioreg", [entry], lambda data: [*source.statistics(data)], (ValueError,)
     yield "ipu gcipuinfo", seeds("ipu/*.json"), gcipuinfo, (ValueError, RecursionError)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)

@@ -1,7 +1,7 @@
 """
-Collects metrics of the GPU of Apple silicon, by the program macmon or by a child process of the agent; docs/apple.md.
+Collects metrics of the GPU of Apple silicon, by the programs macmon or ioreg; docs/apple.md.
 
-It was tested with a fake macmon that prints documented records, and a fake of macOS's functions, but never on a Mac.
+It was tested with programs that print what others have published of macmon and ioreg, but never on a Mac.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, Macmon
+from chipwatch.collectors.apple.source import IOREG, Ioreg, Macmon
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.host.gpu_metrics import MEMORY_USED, UNIFIED
+from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UNIFIED, UTILIZATION
 from chipwatch.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
@@ -39,18 +39,18 @@ class AppleCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; macmon's means are over this period."""
 
-    metrics = tuple(METRICS.values())
+    metrics = (UTILIZATION, MEMORY_USED, UNIFIED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
 
     def __init__(
-        self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
+        self, config: Config, *, clock: Callable[[], float] = time.monotonic, ioreg: Sequence[str | Path] = IOREG
     ) -> None:
-        """`clock`: returns monotonic seconds; `reader`: command to run instead of our hardware reader."""
-        self._config, self._clock, self._reader = config, clock, reader
-        self._source: Macmon | HardwareReader | None = None
+        """`clock`: returns monotonic seconds; `ioreg`: command that prints the statistics of the GPU's driver."""
+        self._config, self._clock, self._ioreg = config, clock, ioreg
+        self._source: Macmon | Ioreg | None = None
 
     def open(self, given: Given) -> None:
         self.close()
-        if sys.platform != "darwin" and self._config.path is None and self._reader is None:
+        if sys.platform != "darwin" and self._config.path is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
         self._source = self._find()
         try:
@@ -76,14 +76,13 @@ class AppleCollector(Collector):
         if source:
             source.close()
 
-    def _find(self) -> Macmon | HardwareReader:
+    def _find(self) -> Macmon | Ioreg:
         config = self._config
         try:
             return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)
         except Unavailable as absent:
             if config.path is not None:
                 raise
-            if self._reader is None and platform.machine() != "arm64":
+            if platform.machine() != "arm64":
                 raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
-        command = [*(self._reader or READER), str(max(1.0, config.interval))]
-        return HardwareReader(command, config.interval, self._clock)
+        return Ioreg(self._ioreg)

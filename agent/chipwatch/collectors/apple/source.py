@@ -1,24 +1,30 @@
-"""Runs programs that print a JSON record in each interval: macmon, or our own reader of the hardware."""
+"""Runs the programs that read the GPU of a Mac: macmon, or ioreg, which is a part of macOS."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from chipwatch.contract.datapoint import Metric
-from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UNIFIED, UTILIZATION
-from chipwatch.host.records import ChildReader, RecordSource, own_program, parse_record
+from chipwatch.contract.errors import Unavailable
+from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
+from chipwatch.host.records import RecordSource, parse_record
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed
 
 FIRST_PERIOD: Final = 0.5
 """Seconds that the first means cover."""
-METRICS: Final = {
-    metric.name: metric for metric in (UTILIZATION, MEMORY_USED, UNIFIED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
+IOREG: Final = "/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"
+"""Prints the entry of the GPU's driver in the registry of devices, each property on one line."""
+STATISTICS: Final = {
+    UTILIZATION: re.compile(rb'"Device Utilization %"\s*=\s*(\d{1,3})\b'),
+    MEMORY_USED: re.compile(rb'"In use system memory"\s*=\s*(\d{1,15})\b'),
 }
-READER: Final = own_program("chipwatch.collectors.apple.hardware")
+"""Metric -> pattern of its number in the property PerformanceStatistics of that entry."""
 
 ValuesByMetric = dict[Metric, float]
 
@@ -71,14 +77,40 @@ class Macmon(RecordSource[Metric, float]):
             early.close()
 
 
-class HardwareReader(ChildReader[Metric, float]):
-    """Runs our own reader (hardware.py) as a child, so that a crash in Apple's libraries does not end the agent."""
+class Ioreg:
+    """Runs ioreg in each reading, which waits for its answer."""
 
-    name = "the reader of Apple's GPU"
+    description = "ioreg"
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> ValuesByMetric:
-        del problems
-        return {METRICS[name]: value for name, value in values.items()}
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        """Take the command that prints the statistics."""
+        self._command, self._run = command, OneShot(0, STARTUP)
+
+    def open(self) -> None:
+        """Read once; raise Unavailable without a value."""
+        problems: list[str] = []
+        if not self.read(problems):
+            raise Unavailable(f"no Apple GPU: {'; '.join(problems)}")
+
+    def read(self, problems: list[str]) -> ValuesByMetric:
+        """Return the values of now; add to `problems`."""
+        try:
+            while (output := self._run.poll(self._command, time.monotonic())) is None:
+                time.sleep(0.01)
+            return statistics(output.data)
+        except (QueryFailed, ValueError) as problem:
+            problems.append(str(problem))
+            return {}
+
+    def close(self) -> None:
+        """Kill the program if it runs."""
+        self._run.close()
+
+
+def statistics(output: bytes) -> ValuesByMetric:
+    """Parse what ioreg prints about the first GPU; raise ValueError if that has no value."""
+    found = {metric: pattern.search(output) for metric, pattern in STATISTICS.items()}
+    return valid("ioreg", {metric: int(match[1]) for metric, match in found.items() if match})
 
 
 def parse(line: bytes) -> ValuesByMetric:
