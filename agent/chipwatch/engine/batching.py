@@ -144,7 +144,7 @@ class BatchWriter:
     def _try(self, batch: list[Datapoint]) -> Counter[str] | BaseException:
         """Write one batch; return the outcomes, or the exception if a point may be at fault; raise any other one."""
         try:
-            return self._write(batch)
+            return self.write(batch)
         except (Retryable, Refused, SinkClosed):
             raise
         except BaseException as problem:
@@ -152,13 +152,15 @@ class BatchWriter:
                 return problem
             raise
 
-    def _write(self, batch: list[Datapoint]) -> Counter[str]:
-        """Write one batch; return the number of points by outcome, which is an entry of the ledger."""
+    def write(self, batch: list[Datapoint]) -> Counter[str]:
+        """Write one batch; return the number of points by outcome (see `Ledger.add`), or raise what the sink raises."""
         self.busy = begun = time.monotonic()
         try:
             rejected = self.guard.call(partial(self._sink.write, batch))
         finally:
             self.seconds = time.monotonic() - begun
+        if rejected == []:
+            return Counter(sent=len(batch))
         try:
             rejected = rejected[: len(batch)]
             words = {r.reason: without_secrets(r.reason.encode(errors="replace").decode()) for r in rejected}

@@ -184,13 +184,24 @@ class SinkDelivery:
         self._batches = BatchWriter(sink, spool, logger, self.health.failures, self._state)
         self._log = DeliveryLog(name, spool.ledger)
         self._example: Dimensions | None = None  # dimensions of a point of the first batch
-        self._is_open, self._keeps_state = False, type(sink).needs.state
-        self._due = 0.0
+        self._is_open, self._due = False, 0.0
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin."""
+
+    def accept(self, points: list[Datapoint], common: Dimensions | None) -> None:
+        """
+        Take the points of a window, and the machine's dimensions (None while they are not known); then deliver.
+
+        While all is well, they go straight to the sink, and the spool gets them only if that fails.
+        """
+        if common is None or not self._is_straight(len(points)):
+            self.spool.append(points, common)
+            self.wake()
+        elif pause := self._attempt(partial(self._deliver_fresh, points, common), is_last=False):
+            self._due = time.monotonic() + pause
 
     def wake(self) -> None:
         """Deliver what waits, unless it is too soon after a failure or the machine's dimensions are not known."""
@@ -238,15 +249,13 @@ class SinkDelivery:
         if self.health.is_closed:
             self._end_all()
             return None
+        return self._attempt(self._drain, is_last=is_last)
+
+    def _attempt(self, deliver: Callable[[], None], *, is_last: bool) -> float | None:
+        """Call `deliver`; return the seconds to wait after a failure, which is logged and counted, else None."""
         self._batches.busy, pause = time.monotonic(), None
         try:
-            if not self._is_open:
-                self._open()
-            while self.spool.is_due and self._deliver_some():
-                self.health.failures.clear()
-                self.health.delivered = time.monotonic()
-                if not self._log.is_quiet:
-                    self._log.delivered(self._where)
+            deliver()
             self.health.be_well(self._batches.rejected)
             if not self._log.is_quiet:
                 self._log.drained()
@@ -269,7 +278,7 @@ class SinkDelivery:
         return self._batches.guard.survive(method, failure)
 
     def _open(self) -> None:
-        if self._keeps_state and (state := self.spool.file.recall()):
+        if self.sink.needs.state and (state := self.spool.file.recall()):
             self._ask(partial(self.sink.restore, state), "cannot take its state, it begins without")
         self._batches.guard.call(self.sink.open)
         self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
@@ -282,11 +291,43 @@ class SinkDelivery:
     def _state(self) -> bytes | None:
         """Return the state that the sink wants to keep over a restart, or None if it has not changed."""
         failure = "cannot return its state"
-        return self._batches.guard.survive(partial(state_of, self.sink), failure) if self._keeps_state else None
+        return self._batches.guard.survive(partial(state_of, self.sink), failure) if self.sink.needs.state else None
 
     def _save_state(self) -> None:
         if (state := self._state()) is not None:
             self.spool.file.remember(state)
+
+    def _is_straight(self, points: int) -> bool:
+        """Return whether so many new points may pass the spool by: all is well, nothing waits, they are one batch."""
+        spool, limits = self.spool, self.sink.limits
+        return (
+            self._log.is_quiet
+            and not (spool.is_due or self._batches.is_halfway or self.health.is_closed or self.sink.needs.state)
+            and spool.file.path is None
+            and points <= limits.max_points
+            and limits.max_bytes is None
+            and not limits.one_per_series
+        )
+
+    def _deliver_fresh(self, points: list[Datapoint], common: Dimensions) -> None:
+        """Write points that are in no spool; if that fails, put them there."""
+        try:
+            change = self._batches.write(self._completion.complete(points, common))
+        except BaseException:
+            self.spool.append(points, common)
+            raise
+        self.spool.ledger.add({"collected": len(points), **change})
+        self.health.delivered = time.monotonic()
+
+    def _drain(self) -> None:
+        """Deliver all points that wait."""
+        if not self._is_open:
+            self._open()
+        while self.spool.is_due and self._deliver_some():
+            self.health.failures.clear()
+            self.health.delivered = time.monotonic()
+            if not self._log.is_quiet:
+                self._log.delivered(self._where)
 
     def _deliver_some(self) -> bool:
         """Take some points from the spool and deliver them; return whether more may wait."""
@@ -300,7 +341,7 @@ class SinkDelivery:
             return False
         points = self._completion.complete(points, machine if common is None else common)
         self._example = self._example or min(points, key=lambda point: len(point.dims)).dims
-        if self._keeps_state and self._batches.guard.call(partial(self.sink.prepare, points)):
+        if self.sink.needs.state and self._batches.guard.call(partial(self.sink.prepare, points)):
             self._save_state()
         self._batches.write_all(points)
         return True
@@ -344,6 +385,10 @@ class Worker(SinkDelivery):
     def start(self) -> None:
         """Start the thread; raise RuntimeError if the system cannot."""
         self._thread.start()
+
+    def accept(self, points: list[Datapoint], common: Dimensions | None) -> None:
+        self.spool.append(points, common)
+        self.wake()
 
     def wake(self) -> None:
         """Note that points wait; the thread delivers them when they are due."""

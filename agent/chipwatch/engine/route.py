@@ -178,5 +178,4 @@ class Route:
             if self._admission.over:
                 self.spool.refuse(self._admission.over, "over max_series")
         if points:
-            self.spool.append(points, self._common())
-            self.worker.wake()
+            self.worker.accept(points, self._common())

@@ -1189,8 +1189,7 @@ def quick(sink, owed=0, **settings):
 
 def give(delivery, *numbers):
     for n in numbers:
-        delivery.spool.append(points([n]))
-        delivery.wake()
+        delivery.accept(points([n]), Dimensions())
 
 
 def test_a_sink_that_never_waits_is_written_to_by_the_thread_that_has_the_points():
@@ -1242,3 +1241,22 @@ def test_a_sink_that_never_waits_gets_nothing_while_the_machine_is_not_known():
     machine[0] = HERE
     give(delivery, 1)
     assert sink.got == [0, 1]
+
+
+def test_a_write_that_fails_loses_no_point_although_the_spool_was_passed_by():
+    ended = []
+    sink = Sink()
+    delivery = quick(sink)
+    delivery.on_closed = lambda: ended.append(True)
+    give(delivery, 0, 1)
+    ledger = delivery.spool.ledger
+    assert (ledger.collected, ledger.sent, ledger.spooled) == (2, 2, 0)
+    sink.failures.append(Retryable("busy", after=0.01))
+    give(delivery, 2)
+    assert (sink.got, ledger.spooled, delivery.health.last_error) == ([0, 1], 1, "busy")
+    time.sleep(0.02)
+    give(delivery, 3, 4)
+    assert (sink.got, ledger.sent, ledger.balance()) == ([0, 1, 2, 3, 4], 5, 0)
+    sink.failures.append(SinkClosed("gone"))
+    give(delivery, 5, 6)
+    assert (ledger.dropped, ledger.balance(), ended) == ({"reader gone": 2}, 0, [True])
