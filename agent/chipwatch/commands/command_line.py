@@ -29,8 +29,13 @@ FOREIGN: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("record list", "record --seal"), ("to", "output", "duration")),
     **dict.fromkeys(("top --once", "top HOST"), ("replay",)),
     "status --health": ("json",),
+    "top": ("ssh", "remote", "token_file", "password_file", "ca_file", "job", "user", "verdict", "timeout"),
 }
-"""Options that belong to a command of the same word only: here they would do nothing."""
+"""Command -> options that only other commands of its word have."""
+ALTERNATIVES: Final = (
+    ("json", "csv"), ("token_file", "password_file"), ("hosts", "prometheus"), ("expect", "expect_from"),
+)  # fmt: skip
+"""Pairs of options of which a command takes only one; `hosts` are its words."""
 
 
 def parse(argv: Sequence[str]) -> SimpleNamespace:
@@ -57,11 +62,26 @@ def parse(argv: Sequence[str]) -> SimpleNamespace:
         given.insert(0, "run")
     parsed = parsed_words(given)
     parsed.wrapped, parsed.command = command, _kind(parsed)
-    if command and parsed.command not in ("run", "record", "help"):
-        raise ConfigError(f"{parsed.command}: takes no command after --; only run and record do")
-    if odd := next((name for name in FOREIGN.get(parsed.command, ()) if hasattr(parsed, name)), None):
-        raise ConfigError(f"{parsed.command}: takes no --{odd}")
+    _refuse_ignored(parsed)
     return parsed
+
+
+def _refuse_ignored(given: SimpleNamespace) -> None:
+    """Raise ConfigError for a word or an option that the command would ignore."""
+    name, shown = given.command, {"hosts": "HOST"}
+    if given.wrapped and name not in ("run", "record", "help"):
+        raise ConfigError(f"{name}: takes no command after --; only run and record do")
+    for option in FOREIGN.get(name, ()):
+        if hasattr(given, option):
+            where = " without HOST" if name == "top" else ""
+            raise ConfigError(f"{name}: takes no --{option.replace('_', '-')}{where}")
+    for pair in ALTERNATIVES:
+        if all(getattr(given, option, None) for option in pair):
+            both = (shown.get(option, f"--{option.replace('_', '-')}") for option in pair)
+            raise ConfigError(f"{', '.join(both)}: give one of them")
+    for word in given.hosts if name == "top --once" else ():
+        if word.endswith(RECORDINGS):
+            raise ConfigError(f"{name}: {word} is a recording; `chipwatch top {word}` plays it")
 
 
 def _kind(given: SimpleNamespace) -> str:

@@ -33,7 +33,7 @@ PREFIX: Final = "CHIPWATCH_"
 def main(given: SimpleNamespace) -> int:
     """Print a line about the agent's health; return FAILED if it is not healthy. Raise ConfigError."""
     good, line = probe(given)
-    show(one_line(line))
+    show(one_line(line), may_be_closed=True)
     return OK if good else FAILED
 
 

@@ -18,7 +18,7 @@ from chipwatch.commands.configured import configured
 from chipwatch.commands.output import OK, show
 from chipwatch.commands.screen import options
 from chipwatch.commands.waiting import say_if_slow
-from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.contract.errors import CommandError
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.fleet import program
 from chipwatch.show.fleet.hosts import addresses
@@ -37,11 +37,7 @@ FILES: Final = ("token_file", "password_file", "ca_file")
 def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: None) -> Poller | PromStore:
     """Return the nodes or the store that the options name; raise ConfigError."""
     access = Access(**{name: getattr(given, name) for name in (*FILES, "remote") if hasattr(given, name)})
-    if access.token_file and access.password_file:
-        raise ConfigError("--token-file, --password-file: give one of them")
     if hasattr(given, "prometheus"):
-        if given.hosts:
-            raise ConfigError("HOST, --prometheus: give one of them")
         return PromStore(given.prometheus, access, interval or STORE_INTERVAL, wake)
     return Poller(addresses(given.hosts, by_ssh=hasattr(given, "ssh")), access, interval or INTERVAL, wake)
 

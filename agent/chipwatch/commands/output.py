@@ -44,8 +44,14 @@ def _redirect_to_null(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def show(text: str) -> int:
-    """Print a text on standard output, if that exists; return OK. Raise NotPrinted."""
+def show(text: str, *, may_be_closed: bool = False) -> int:
+    """
+    Print a text on standard output; return OK. Raise NotPrinted.
+
+    `may_be_closed`: the exit code has the answer, too, so a closed standard output is not an error.
+    """
+    if sys.stdout is None and not may_be_closed:
+        raise NotPrinted("it is closed")
     try:
         print(text, flush=sys.stdout is not None)
     except OSError as problem:

@@ -16,7 +16,6 @@ from chipwatch.base.text import line_width
 from chipwatch.commands.command_line import flags
 from chipwatch.commands.output import show
 from chipwatch.config.load import load
-from chipwatch.contract.errors import ConfigError
 from chipwatch.jobs.verdict import expect
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
 from chipwatch.jobs.verdict.judge import Unknown, Verdict, judge
@@ -39,8 +38,6 @@ def main(given: SimpleNamespace) -> int:
     logging.disable(logging.ERROR)  # the verdict says what is wrong
     caller, words = given.caller, getattr(given, "expect", None)
     by_type = hasattr(given, "expect_from")
-    if words and by_type:
-        raise ConfigError("--expect, --expect-from: give one of them")
     expected = expect.parse(words) if words is not None else []
     config, timeout = load(getattr(given, "config", None), flags(given)), getattr(given, "timeout", TIMEOUT)
     check_places(config)
@@ -54,7 +51,7 @@ def main(given: SimpleNamespace) -> int:
         text = as_json(verdict, code)
     else:
         text = as_text(verdict) if caller == "person" else as_line(verdict)
-    show(text)
+    show(text, may_be_closed=True)
     return code
 
 

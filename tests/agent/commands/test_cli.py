@@ -100,6 +100,9 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["record", "export", "run.chipwatch", "--duration", "5"], "record export: takes no --duration"),
         (["record", "--seal", "-o", "run.csv"], "record --seal: takes no --output"),
         (["top", "--once", "--replay", "run.chipwatch"], "top --once: takes no --replay"),
+        (["top", "--csv", "--json"], "--json, --csv: give one of them"),
+        (["top", "--user", "ada"], "top: takes no --user without HOST"),
+        (["top", "run.chipwatch", "node-7", "--once"], "top --once: run.chipwatch is a recording; `chipwatch top run.chipwatch` plays it"),
         (["top", "--replay"], "--replay: needs a value; see chipwatch top --help"),
         (["status", "--health", "--json"], "status --health: takes no --json"),
         (["list", "--format", "x"], "--format x: no such choice; choose from: text, markdown, json"),
@@ -302,10 +305,16 @@ def test_a_reader_who_leaves_early_ends_it_quietly(agent):
 
 
 @pytest.mark.parametrize("command", ["list", "--version"])
-def test_a_closed_standard_output_gives_no_traceback(agent, command):
+def test_a_closed_standard_output_is_a_fault_of_a_command_that_prints(agent, command):
     script = f'exec "{agent.command[0]}" {command} >&-'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (1, "chipwatch: standard output: it is closed\n")
+
+
+def test_a_closed_standard_output_changes_no_answer_that_the_exit_code_gives(agent):
+    script = f'exec "{agent.command[0]}" verdict >&-'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
+    assert (done.returncode, done.stderr) == (agent.run("verdict").returncode, "")
 
 
 def test_the_list_comes_in_three_forms(here):
