@@ -28,6 +28,8 @@ TURNS = re.compile(
 OPENINGS = re.compile(r"\s*(?:What|Whether|Who|How)\b")
 """Words with which no docstring begins."""
 OPENING = re.compile(rf'(?:"""|\'\'\'|"|\'){OPENINGS.pattern}')
+PARTS = re.compile(r"""["']\s+[fr]*["']""")
+"""Where a string ends and its next part begins."""
 PYTHON = ("agent", "sinks", "tools", "tests", "docs", "ecs-sidecar")
 PAGES = (".md", ".toml", ".c")
 STRINGS = ("agent/", "sinks/")
@@ -65,7 +67,8 @@ def in_python(source: str, *, strings: bool) -> Iterator[Turn]:
 
 def may_have(source: str) -> bool:
     """Tell whether a module has a turn anywhere, in code too: a tenth of the work, after which most need no other look."""
-    return bool(TURNS.search(source.replace("_", " ")) or OPENING.search(source))
+    whole = PARTS.sub("", source.replace("_", " "))
+    return bool(TURNS.search(whole) or OPENING.search(source))
 
 
 def in_text(text: str, line: int = 1) -> Iterator[Turn]:
@@ -96,7 +99,7 @@ def turns() -> dict[str, list[Turn]]:
             continue
         if path.suffix == ".py" and name.startswith(PYTHON):
             source, strings = path.read_text(encoding="utf-8"), name.startswith(STRINGS)
-            by_file[name] = [*in_python(source, strings=strings)] if strings or may_have(source) else []
+            by_file[name] = [*in_python(source, strings=strings)] if may_have(source) else []
         elif path.suffix in PAGES or (path.suffix == ".json" and name.startswith(STRINGS)):
             by_file[name] = [*in_page(path.read_text(encoding="utf-8"))]
     return {name: found for name, found in by_file.items() if found}

@@ -6,23 +6,25 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VAGUE = frozenset(("found", "of", "one", "made", "apart", "held", "told", "known"))
 LONG = 3
 """Lines from the first use of a variable to the last one, above which its name must say what it holds."""
+parsed = cache(ast.parse)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def classes(source: str) -> list[str]:
     """Return the public classes that a module defines at its top level."""
-    return [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+    return [node.name for node in parsed(source).body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
 
 
 def vague(source: str) -> Iterator[tuple[str, int]]:
     """Yield the vague names of variables and arguments that live long, each with its first line."""
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(parsed(source)):
         lines = defaultdict[str, list[int]](list)
         bound = set()
         for node in ast.walk(function) if isinstance(function, FUNCTIONS) else ():

@@ -12,6 +12,7 @@ GOLDEN = ROOT / "tests/golden/messages.txt"
 ROOMS = ("agent", "sinks")
 MAKERS = {"refusal", "_wrong", "_report", "Fault", "Notice", "error"}
 """Functions and classes, besides exceptions, that make or print a message."""
+_parsed = functools.cache(ast.parse)
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log", "resolved", "tell"}
 LOGGERS = {"log", "logger", "_log", "_logger", "_notices"}
 
@@ -27,14 +28,15 @@ def messages() -> str:
 
 def of_source(source: str) -> Iterator[str]:
     """Yield the messages of a module, each once, in their order."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
+    nodes = [*ast.walk(tree)]
     constants = {
         node.target.id: node.value
         for node in tree.body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
     }
-    raised = {id(node.exc) for node in ast.walk(tree) if isinstance(node, ast.Raise)}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    raised = {id(node.exc) for node in nodes if isinstance(node, ast.Raise)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     messages_of: dict[str, None] = {}
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         args = call.args
@@ -81,7 +83,7 @@ def _exceptions() -> set[str]:
         (node.name, {ast.unparse(base) for base in node.bases})
         for room in ROOMS
         for path in (ROOT / room).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(_parsed(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     ]
     while more := {name for name, bases in classes if bases & names} - names:

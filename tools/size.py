@@ -9,10 +9,8 @@ Blank lines, comments and docstrings are not code; a string that stands alone be
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,20 +20,19 @@ PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- lines of code, by `make size` -->\n", "<!-- end of lines of code -->\n"
 SINKS = "sinks/chipwatch_sinks"  # one room, as the collectors are: a sink in it knows no other
 PACKAGES = ("agent/chipwatch", SINKS)
-NOT_CODE = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-}  # fmt: skip
 ROW = re.compile(r"^\| `([\w/]+)/` \| ([\d,]+) \|$", re.MULTILINE)
 
 
 def lines_of(source: str) -> int:
     """Return the lines of code of a module."""
+    code = {n for n, line in enumerate(source.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")}
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(source)):
+        lines = range(getattr(node, "lineno", 0), (getattr(node, "end_lineno", 0) or 0) + 1)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    code = {line for token in tokens if token.type not in NOT_CODE for line in range(token.start[0], token.end[0] + 1)}
+            docstrings.update(lines)
+        elif isinstance(node, ast.JoinedStr | ast.Constant) and len(lines) > 1:
+            code.update(lines)
     return len(code - docstrings)
 
 

@@ -6,13 +6,12 @@ import pytest
 from tests.bench.amd import eight_cards
 from tests.bench.cloudwatch import cost, environ, pace
 from tests.bench.figure import CannotMeasure, Effort
-from tests.bench.jobs import eight_gpus_with_jobs
 from tests.bench.kernel import kernel_log
 from tests.bench.mlflow import request
-from tests.bench.nvidia import eight_gpus, gpu_memory
+from tests.bench.nvidia import eight_gpus
 from tests.bench.openmetrics import large_page
 from tests.bench.otlp import encoding
-from tests.bench.prometheus import further_scrapes, scrapes, with_gpus
+from tests.bench.prometheus import further_scrapes, scrapes
 from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores
 from tests.bench.series import many_series
@@ -21,8 +20,8 @@ from tests.doubles import cloudwatch as service
 LEAST = Effort(rounds=1, tick_seconds=1, steady_seconds=1, growth_ticks=1, starts=1)
 SLACK = {
     **dict.fromkeys((host_set, many_cores, kernel_log, many_series, eight_cards, eight_ports, request, eight_gpus), 5),
-    **dict.fromkeys((large_page, scrapes, further_scrapes, with_gpus), 3),
-    **dict.fromkeys((eight_gpus_with_jobs, gpu_memory, cost), 5),
+    **dict.fromkeys((large_page, scrapes, further_scrapes), 3),
+    cost: 5,
     encoding: 6,
 }
 """So many times what is asked, since other tests run beside this one; of memory and of shares it is less."""

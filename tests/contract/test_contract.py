@@ -126,33 +126,37 @@ def test_no_option_of_a_sink_hides_one_of_the_frame(name):
     assert not FRAME_KEYS["sinks"] & {field.name for field in dataclasses.fields(loaded(plugins.SINKS, name).Config)}
 
 
-@every_plugin
-def test_building_is_pure(group, name):
+def test_building_is_pure():
     """
     Importing may read modules; building may open no file and no socket, and start nothing.
 
     Nor does a collector import its driver's library before `open`: listing the catalogue imports every collector.
     """
-    loaded(group, name)
     program = """
 import sys, threading
 from chipwatch.config import plugins
-cls = plugins.load(sys.argv[1], sys.argv[2])
 drivers = {"psutil", "pynvml", "rich", "boto3", "botocore", "google", "grpc", "http"}
-imported = drivers & {name.partition(".")[0] for name in sys.modules} if "collectors" in sys.argv[1] else ()
 seen = []
 WATCHED = ("open", "socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.listdir", "os.scandir", "os.mkdir", "sqlite3.")
 sys.addaudithook(lambda event, args: seen.append((event, args)) if event.startswith(WATCHED) else None)
-made = cls(cls.Config())
-found, threads = list(seen), threading.active_count()
-made.close()
-made.close()
-print(found, threads, *sorted(imported))
+for group, name in (word.split("/") for word in sys.argv[1:]):
+    try:
+        cls = plugins.load(group, name)
+    except ModuleNotFoundError:
+        continue
+    imported = drivers & {module.partition(".")[0] for module in sys.modules} if "collectors" in group else ()
+    seen.clear()
+    made = cls(cls.Config())
+    if seen or imported or threading.active_count() > 1:
+        print(name, seen, threading.enumerate(), *sorted(imported))
+    made.close()
+    made.close()
 """
+    words = [f"{group}/{name}" for group, name in sorted(OURS)]  # collectors come first: a sink may load its library
     done = subprocess.run(
-        [sys.executable, "-c", program, group, name], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("[] 1\n", "")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @every_collector

@@ -28,8 +28,7 @@ from chipwatch.config import load as configuration
 from chipwatch.engine.build import validate
 
 FOLDER = Path(__file__).parents[1] / "fixtures/helm"
-REFUSED = yaml.safe_load((FOLDER / "refused.yaml").read_text())
-TAKEN = yaml.safe_load((FOLDER / "taken.yaml").read_text())
+REFUSED, TAKEN = (yaml.load((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader) for name in ("refused", "taken"))
 OPEN = {"windowsOptions"}
 """Keys of Kubernetes that are not for this chart, whose pods run on Linux."""
 KINDS = {

@@ -30,6 +30,7 @@ LOOKED_AT = (
 MADE = ("README.md", *MEDIA, "docs/top.svg", "docs/diagram.svg")
 
 
+@pytest.mark.proof
 def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
     try:
         build(tmp_path)

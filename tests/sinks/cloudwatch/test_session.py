@@ -56,11 +56,16 @@ def found(region, flags):
         return None
 
 
-@pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
-@pytest.mark.parametrize("region", [*REGIONS, "us-east-99", "xx-nowhere-1"])
+@pytest.mark.parametrize(
+    ("region", "flags"),
+    [
+        *((region, FLAGS[0]) for region in (*REGIONS, "us-east-99", "xx-nowhere-1")),
+        *(
+            (region, flags) for flags in FLAGS[1:] for region in ONE_OF_EACH
+        ),  # all regions of a partition have its kinds
+    ],
+)
 def test_the_address_of_every_region_is_that_of_botocore(session, region, flags):
-    if flags != FLAGS[0] and region not in ONE_OF_EACH:
-        return  # all regions of a partition have its kinds
     theirs = asked(session, "cloudwatch", "put_metric_data", region, flags)[0]
     ours = found(region, flags)
     if isinstance(theirs, str):

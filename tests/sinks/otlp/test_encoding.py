@@ -23,7 +23,7 @@ LEVEL = gauge("test.level", "%", "A level.", dims=("gpu",))
 TOTAL = counter("test.total", "By", "A total.", dims=("gpu",))
 WORDS = (*ATTRIBUTES, "site", "team")
 TEXTS = ("a", "0", "i-0abc", "us-east-1", "us-central1-a", "ü", "\U0001f525", 'q"\\\n', "x" * 300, "", "a=b,c")
-BATCHES = 10_000
+BATCHES = 3_000
 
 
 def number(dice):

@@ -16,7 +16,7 @@ from chipwatch.net.protobuf import BadMessage, fields
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import Partial, judge
 
-KINDS = ("application/x-protobuf", "application/json", "text/html", "text/plain", "")
+KINDS = ("application/x-protobuf", "application/json", "text/html", "")
 
 
 def verdicts(*answers):

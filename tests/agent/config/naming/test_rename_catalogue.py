@@ -168,10 +168,9 @@ def test_the_collectors_have_every_metric_of_every_row():
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_point_of_a_row_comes_out_under_exactly_the_names_that_the_row_gives(tool, row):
-    found = theirs(tool, [row.point(5.0)])
-    assert sorted(point.metric.name for point in found) == sorted(expected(tool, row))
+def test_a_point_of_a_row_comes_out_under_exactly_the_names_that_the_row_gives(tool):
+    found = {row.name: sorted(point.metric.name for point in theirs(tool, [row.point(5.0)])) for row in ROWS}
+    assert found == {row.name: sorted(expected(tool, row)) for row in ROWS}
 
 
 @pytest.mark.parametrize(("tool", "row"), NAMED, ids=lambda of: getattr(of, "name", of))
