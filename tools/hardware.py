@@ -29,7 +29,7 @@ $ chipwatch check --level all --capture machine.json
 
 The file has the raw answers of NVIDIA's library, the files of /sys that the collectors read, and /proc/driver and /proc/meminfo. UUIDs, serial numbers, hardware addresses and names of hosts
 and users are replaced, equal ones by equal ones and wherever they occur, passwords and keys by `...`; there are no command lines, no cgroups, and nothing of processes but the numbers and bytes that NVIDIA's library and AMD's driver list. Read it before you send it: it is
-JSON, a line for each call and each file. Output of the makers' programs (amd-smi, neuron-monitor, xpu-smi, hl-smi) and answers over gRPC (TPU) are not in it: add these as text.
+JSON, a line for each call and each file. Output of the makers' programs (neuron-monitor, xpu-smi, hl-smi) and answers over gRPC (TPU) are not in it: add these as text.
 `tests/doubles/nvml/replay.py` plays the file, so that a test of ours gets the points that your machine gave.
 
 This page is made from tools/hardware.txt and tools/nvidia_smi.txt by `make golden`. How a signal was tried:

@@ -14,7 +14,6 @@ from tests.doubles.fake_neuron_monitor import record
 from tests.faults.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import gaudi, ipu
-from chipwatch.collectors.amd import tools
 from chipwatch.collectors.apple import source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
@@ -28,16 +27,15 @@ from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.identity.local import Kubernetes
-from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.datapoint import Level
 from chipwatch.engine.spool.sqlite import decode_points, encode_points
 from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
-from chipwatch.host.gpu_metrics import GpuPoints, plausible
+from chipwatch.host.gpu_metrics import plausible
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
-from chipwatch.host.supervised_process import QueryFailed
 from chipwatch.service import heartbeat
 from chipwatch_sinks.google.history import SentHistory
 
@@ -57,10 +55,6 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     lines = [json.dumps(record(runtimes=2, cores=2, models=1)).encode()]
     lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter([].append).split(data)][:20]
     yield "neuron records", lines, neuron
-    amd = seeds("amd/*.json", 8_000)
-    yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
-    yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
-    yield "amd list", amd, lambda data: [*tools.pci_addresses(data)], (QueryFailed,)
     yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.parse_dump(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
     yield "intel discovery", [discovery], lambda data: [*xpu_smi.parse_discovery(data)]
@@ -98,10 +92,6 @@ def neuron(data: bytes) -> Iterator[object]:
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)
     assert all(text.isprintable() for text in records.reader.take_problems())
-
-
-def readings(cards) -> Iterator[object]:
-    return (point for card in cards.values() for point in GpuPoints(Dimensions(gpu="0")).make(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:

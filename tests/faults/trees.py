@@ -196,7 +196,7 @@ def _read(cls: type, config: dict[str, Path]) -> Callable[[], Iterator[object]]:
         wanted["paths"] = ()
     if cls is ContainerCollector:
         wanted["when"] = "always"
-    if cls in (AmdCollector, IntelCollector):
+    if cls is IntelCollector:
         wanted["path"] = os.fspath(config["proc"].parent / "none")  # no tools
 
     def read() -> Iterator[object]:

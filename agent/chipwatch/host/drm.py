@@ -1,4 +1,4 @@
-"""The base of the collectors for AMD and Intel: graphics cards in sysfs, makers' tools, and processes on the cards."""
+"""The base of the collectors for AMD and Intel: graphics cards in sysfs, and processes on the cards."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import errno
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
@@ -19,15 +19,10 @@ from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.drm_clients import TreeClients
-from chipwatch.host.gpu_metrics import (
-    GpuPoints,
-    Readings,
-    plausible,
-)  # fmt: skip
+from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, text
 from chipwatch.host.rows import FileRow, RowFiles
-from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 CARD: Final = re.compile(r"card\d+")
 STATUS: Final = "device/power/runtime_status"
@@ -119,10 +114,6 @@ class CardFiles(RowFiles):
         del at
         return ()
 
-    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings from sysfs, completed by readings from a tool."""
-        raise NotImplementedError
-
     def text(self, path: str) -> bytes | None:
         file = self._opened[path]
         try:
@@ -149,80 +140,10 @@ class CardFiles(RowFiles):
 
 
 C = TypeVar("C", bound=CardFiles)
-T = TypeVar("T")
-CardReadings = Mapping[Any, Readings]
-"""Readings of cards, by the number that a tool gives to a card."""
-
-
-class CardTool:
-    """A maker's program that prints readings of cards. It runs at intervals, and has other numbers for the cards."""
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        parse: Callable[[bytes], CardReadings],
-        listing: Sequence[str],
-        parse_slots: Callable[[bytes], Mapping[Any, str]],
-        oneshot: OneShot,
-    ) -> None:
-        """Take a `listing` command that prints the PCI address of each number; (): the readings have it, too."""
-        self._command, self._parse, self._listing, self._parse_slots = command, parse, listing, parse_slots
-        self._oneshot = oneshot
-        self._slots: Mapping[Any, str] = {}
-
-    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
-        """
-        Return each answer of the program once, else None; never wait.
-
-        Start the program if it is due at `now` (monotonic seconds) and `start` is set. Raise QueryFailed.
-        """
-        listing = () if self._slots else self._listing
-        answer = self._oneshot.poll(listing or self._command, now, start=start)
-        if answer is None:
-            return None
-        try:
-            if not listing:
-                return self._readings(answer.data)
-            self._slots = _not_empty(self._parse_slots(answer.data), answer.data)
-        except QueryFailed as error:
-            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
-        self._oneshot.run_now()
-        return None
-
-    def by_slot(self, cards: CardReadings) -> dict[str, Readings]:
-        """Return plausible readings by PCI address; a divided card has the readings of its first part."""
-        by_slot: dict[str, Readings] = {}
-        for index, readings in cards.items():
-            if slot := self._slots.get(index):
-                by_slot.setdefault(slot, plausible(readings))
-        return by_slot
-
-    def close(self) -> None:
-        """Kill the program if it runs."""
-        self._oneshot.close()
-
-    def __str__(self) -> str:
-        return " ".join(self._command)
-
-    def _readings(self, data: bytes) -> CardReadings:
-        cards = _not_empty(self._parse(data), data)
-        if not self._listing:
-            self._slots = self._parse_slots(data)
-        elif cards.keys() != self._slots.keys():  # a card has gone, and the others may have new numbers
-            self._slots = {}
-            raise QueryFailed("reported other GPUs than it listed before")
-        return cards
-
-
-def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
-    """Return `cards`; raise QueryFailed if none has a value."""
-    if not any(cards.values()):
-        raise QueryFailed(f"reported no GPU: {quoted(data, 80)!r}")
-    return cards
 
 
 class CardCollector(Collector, Generic[C]):
-    """Reads the cards of one vendor: their sensors, a maker's tool, and the processes on them."""
+    """Reads the cards of one vendor: their sensors, and the processes on them."""
 
     metrics: Sequence[Metric] = ()
     needs = Needs(level=True)
@@ -279,11 +200,9 @@ class CardCollector(Collector, Generic[C]):
         now = self._clock()
         self._search(now)
         slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
-        awake = [(card, readings) for card in cards if (readings := card.read_card(now, slow=slow)) is not None]
-        problems = [problem for card, _ in awake for problem in card.problems.values()]
-        from_tools = self._ask_tools(now / SECOND, problems)
-        for card, readings in awake:
-            points = card.points.make(at, card.complete(readings, from_tools.get(card.slot, {})))
+        problems: list[str] = []
+        for card, readings in self._awake(now, slow=slow, problems=problems):
+            points = card.points.make(at, readings)
             yield from (point for point in (*points, *card.further(at)) if point.metric.level <= self._level)
         if slow and self._share:
             yield from self._share.points(at, cards)
@@ -296,6 +215,13 @@ class CardCollector(Collector, Generic[C]):
         cards = enumerate(self._cards.values())
         yield from (Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards)
 
+    def _awake(self, now: int, *, slow: bool, problems: list[str]) -> list[tuple[C, Readings]]:
+        """Return the readings of each card that does not sleep, as `read_card` does; add to `problems`."""
+        read = [(card, card.read_card(now, slow=slow)) for card in self._cards.values()]
+        awake = [(card, readings) for card, readings in read if readings is not None]
+        problems += [problem for card, _ in awake for problem in card.problems.values()]
+        return awake
+
     def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
         """Return the processes on the cards."""
         raise NotImplementedError
@@ -303,14 +229,6 @@ class CardCollector(Collector, Generic[C]):
     def close(self) -> None:
         close_all(*self._cards.values())
         self._cards, self._share = {}, None
-
-    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
-        """
-        Return new readings of tools by PCI address; add to `problems`. `now` in monotonic seconds.
-
-        A tool must not be started while a card sleeps, since it would wake the card.
-        """
-        raise NotImplementedError
 
 
 @cache

@@ -59,7 +59,6 @@ MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J"
 """The largest possible value by unit (J and s: of thirty years). Drivers' codes for "not available" are larger."""
 OVERSHOOT: Final = 2.0
 """A device may draw this multiple of its power limit for a moment; a larger value is wrong."""
-COUNTERS: Final = frozenset({ENERGY, ECC_CORRECTED, ECC_UNCORRECTED})
 NOT_ZERO: Final = frozenset({MEMORY_TOTAL, POWER_LIMIT, ENERGY})
 """Metrics that a device reports as 0 if it does not know them."""
 Readings = dict[Metric, float]
@@ -89,10 +88,6 @@ class GpuPoints:
     def __init__(self, dims: Dimensions) -> None:
         self._dims = dims
         self._lives: dict[Metric, Life] = {}
-
-    def restart(self, metric: Metric) -> None:
-        """Begin a counter again, since it comes from another source from now on."""
-        self._lives[metric] = Life()
 
     def make(self, at: int, readings: Mapping[Metric, float]) -> Iterator[Datapoint]:
         """Yield points for the plausible readings, and for the shares that are computed from them."""

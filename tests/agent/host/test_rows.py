@@ -8,7 +8,7 @@ from tests.doubles.sysfs import write
 
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.host import rows
-from chipwatch.host.rows import FileRow, Folders, RowFiles, each
+from chipwatch.host.rows import FileRow, Folders, RowFiles, each, tool_number
 
 HEAT = gauge("thing.temperature", "Cel", "Heat.", dims=("thing",))
 HOTTEST = gauge("thing.hottest", "Cel", "The most heat.")
@@ -113,3 +113,12 @@ def test_a_device_that_is_replaced_under_its_name_counts_from_its_first_reading(
     points = list(devices.points(2))
     assert [(point.value, point.start_time) for point in points if point.metric is ERRORS] == [(900, 2)]
     assert [point.value for point in points if point.metric is ALL_ERRORS] == [0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["N/A", "n/a", "N/A (Secondary die)", None, "", True, [], {}, {"value": "N/A", "unit": "W"},
+     {"value": 1, "unit": "mW"}, "12W extra", 10**400, float("nan"), float("inf"), "9" * 400],
+)  # fmt: skip
+def test_a_cell_of_a_tool_that_is_not_a_number_is_absent(value):
+    assert tool_number(value, "w") is None

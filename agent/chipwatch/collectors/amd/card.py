@@ -15,7 +15,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, c
 from chipwatch.host import gpu_metrics
 from chipwatch.host.counters import Counters
 from chipwatch.host.drm import CardFiles, cards
-from chipwatch.host.gpu_metrics import COUNTERS, Readings
+from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow
 
@@ -93,14 +93,9 @@ RARE_ROWS: Final = (
 )
 """Files with the RAS counts of memory, which are read less often."""
 METRICS: Final = tuple(dict.fromkeys((*gpu_metrics.FAMILY, *(row.metric for row in ROWS), *CHIP_METRICS)))
-VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 """Metrics that are read at every level, to compute shares from them."""
-WANTED: Final = COUNTERS | {row.metric for row in ROWS if row.metric in gpu_metrics.FAMILY}
-"""Metrics that a tool is asked for if a card lacks them."""
 TABLE: Final = "device/gpu_metrics"
-FAN: Final = ("pwm1", "fan1_input", "fan1_max")
-"""Files of hwmon that only a card with a fan has."""
 
 
 def amd_cards(sys: Path) -> Iterator[tuple[str, Path]]:
@@ -111,25 +106,16 @@ def amd_cards(sys: Path) -> Iterator[tuple[str, Path]]:
 
 
 class AmdCard(CardFiles):
-    """One AMD card: its open files, and the metrics that it lacks."""
+    """One AMD card: its open files."""
 
     expected = EXPECTED
 
     def __init__(self, index: str, folder: Path, level: Level) -> None:
         """Open the files for metrics of `level`; raise LookupError if there are none."""
         super().__init__(index, folder)
-        self.gaps: frozenset[Metric] = frozenset()
-        """Wanted metrics that both of the last two readings lacked."""
-        self._missing: frozenset[Metric] = frozenset()
-        self._own: set[Metric] = set()
-        self._wanted = frozenset(metric for metric in WANTED if metric.level <= level or metric in LIMITS)
-        if self.hwmon.is_dir() and not any((self.hwmon / name).exists() for name in FAN):
-            self._wanted -= {gpu_metrics.FAN}
         self._has_table = self.keep(TABLE)
         form = self.text(TABLE) if self._has_table and self.begin() else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
-        if self.is_apu:
-            self._wanted -= VRAM  # a tool would return only a part of an APU's memory
         rows = (*APU_ROWS, *ROWS) if self.is_apu else ROWS
         self._rows = self.keep_rows(row for row in rows if row.metric.level <= level or row.metric in LIMITS)
         if not self._rows:
@@ -166,7 +152,9 @@ class AmdCard(CardFiles):
             readings |= {gpu_metrics.UNIFIED: 1} if self.is_apu else {}
         if answered and slow:
             readings |= self._rare()
-        self._compare(readings if answered else None, slow=slow)
+        self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
+        if not (readings.get(gpu_metrics.POWER) or readings.get(gpu_metrics.POWER_LIMIT)):
+            readings.pop(gpu_metrics.POWER, None)  # the second die of a package reports 0, and no limit
         if self.chip.partitions(self._values) > 1 and "busy" in self._values:
             readings.pop(gpu_metrics.UTILIZATION, None)  # each partition has its own
         return readings
@@ -196,31 +184,3 @@ class AmdCard(CardFiles):
             yield from self.chip.points(at, self._now, self.dims, self._values)
         for dims, count in self._errors:
             yield self._counters.point(RAS_ERRORS, at, count, self.dims | dims)
-
-    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Fill gaps with the readings of a tool; remember the total memory."""
-        readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
-        self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
-        if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
-            readings[gpu_metrics.MEMORY_TOTAL] = self.total
-        if not (readings.get(gpu_metrics.POWER) or readings.get(gpu_metrics.POWER_LIMIT)):
-            readings.pop(gpu_metrics.POWER, None)  # the second die of a package reports 0, and no limit
-        return readings
-
-    def _compare(self, readings: Readings | None, *, slow: bool) -> None:
-        """Find missing metrics. If no file could be read, none counts: the card is in a reset or falls asleep."""
-        if readings is None:
-            self.gaps = self._missing = frozenset()
-            return
-        missing = self._wanted - readings.keys()
-        if slow:
-            for metric in (readings.keys() & COUNTERS) - self._own:
-                self._own.add(metric)
-                self.points.restart(metric)
-        else:
-            missing -= COUNTERS - self._missing
-        # A counter must always come from the same source: another one may have started at another time.
-        missing -= self._own
-        if missing & VRAM:
-            missing |= {gpu_metrics.MEMORY_UTILIZATION}
-        self.gaps, self._missing = missing & self._missing, missing

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from chipwatch.collectors.intel.card import INTEL, IntelCard, parse_client
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import DeviceProcess, Unlisted
 from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardCollector, CardTool, cards
+from chipwatch.host.drm import SECOND, CardCollector, cards
 from chipwatch.host.drm_clients import DrmClient, TreeClients, busy_shares, clients
 from chipwatch.host.open_devices import OpenDevices
+from chipwatch.host.procfs import close_all
 from chipwatch.host.supervised_process import QueryFailed
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.intel.xpu_smi import XpuSmi
 
 
 class IntelCollector(CardCollector[IntelCard]):
@@ -57,7 +61,7 @@ class IntelCollector(CardCollector[IntelCard]):
         super().__init__(config.dimensions)
         self._config = config
         self._program: str | None = None
-        self._xpu: CardTool | None = None
+        self._xpu: XpuSmi | None = None
         self._open: OpenDevices | None = None
         self._clients: tuple[int, dict[tuple[str, int], DrmClient]] = 0, {}
         """Time (monotonic ns) of the last list of processes, and the use of cards by these."""
@@ -75,9 +79,9 @@ class IntelCollector(CardCollector[IntelCard]):
         if not self._cards:
             raise Unavailable(f"no Intel card with sensors in {where}, and no xpu-smi")
         if self._program:
-            from chipwatch.collectors.intel.xpu_smi import xpu_smi
+            from chipwatch.collectors.intel.xpu_smi import XpuSmi
 
-            self._xpu = xpu_smi(self._program, config.tool_interval, config.tool_timeout)
+            self._xpu = XpuSmi(self._program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = TreeClients(config, config.pid, parse_client)
@@ -88,15 +92,17 @@ class IntelCollector(CardCollector[IntelCard]):
     def make_card(self, index: str, folder: Path) -> IntelCard:
         return IntelCard(index, folder, self._level, needs_files=self._program is None)
 
-    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, gpu_metrics.Readings]:
+    def _awake(self, now: int, *, slow: bool, problems: list[str]) -> list[tuple[IntelCard, gpu_metrics.Readings]]:
+        """Return also what xpu-smi has. It is not started while a card sleeps, since it would wake the card."""
+        awake = super()._awake(now, slow=slow, problems=problems)
         if not self._xpu:
-            return {}
+            return awake
         try:
-            awake = not any(card.suspended for card in self._cards.values())
-            return self._xpu.by_slot(self._xpu.poll(now, start=awake) or {})
+            by_slot = self._xpu.poll(now / SECOND, start=not any(card.suspended for card in self._cards.values()))
         except QueryFailed as error:
             problems.append(str(error))
-            return {}
+            by_slot = {}
+        return [(card, card.complete(readings, by_slot.get(card.slot, {}))) for card, readings in awake]
 
     def _processes(self) -> Iterable[DeviceProcess | Unlisted]:
         """Return the processes that have a card open, with their memory and utilization."""
@@ -119,6 +125,5 @@ class IntelCollector(CardCollector[IntelCard]):
 
     def close(self) -> None:
         super().close()
-        if self._xpu:
-            self._xpu.close()
+        close_all(self._xpu)
         self._xpu = None

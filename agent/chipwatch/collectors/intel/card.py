@@ -87,6 +87,7 @@ class IntelCard(CardFiles):
             yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
+        """Return the readings from sysfs, completed by readings from a tool."""
         # A counter must always come from the same source: another one may have started at another time.
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._has_energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardTool
-from chipwatch.host.gpu_metrics import Readings
+from chipwatch.host.gpu_metrics import Readings, plausible
 from chipwatch.host.rows import ToolRow, tool_readings
-from chipwatch.host.supervised_process import OneShot
+from chipwatch.host.supervised_process import OneShot, ProgramOutput, QueryFailed, quoted
 
-IDS: Final = "0,1,2,3,4,5,8,18"
-"""Numbers of metrics that mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
+T = TypeVar("T")
+DISCOVERY: Final = "discovery", "-j"
+DUMP: Final = "dump", "-d", "-1", "-m", "0,1,2,3,4,5,8,18", "-i", "1", "-n", "1"
+"""Prints metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
 COLUMNS: Final = (
     ToolRow(r"gpu utilization \(%\)", gpu_metrics.UTILIZATION),
     ToolRow(r"gpu power \(w\)", gpu_metrics.POWER),
@@ -58,7 +60,40 @@ def parse_discovery(data: bytes) -> dict[int, str]:
     return {}
 
 
-def xpu_smi(program: str, interval: float, timeout: float) -> CardTool:
-    """Return a runner of xpu-smi; it runs every `interval` seconds, for at most `timeout` seconds."""
-    dump = [program, "dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"]
-    return CardTool(dump, parse_dump, [program, "discovery", "-j"], parse_discovery, OneShot(interval, timeout))
+class XpuSmi:
+    """Runs xpu-smi at intervals. It numbers the cards itself, so it is asked for their PCI addresses first."""
+
+    def __init__(self, program: str, interval: float, timeout: float) -> None:
+        """Run it every `interval` seconds, for at most `timeout` seconds."""
+        self._program, self._oneshot = program, OneShot(interval, timeout)
+        self._slots: Mapping[int, str] = {}
+
+    def poll(self, now: float, *, start: bool) -> dict[str, Readings]:
+        """
+        Return the plausible readings of each answer once, by PCI address; otherwise {}. Never wait.
+
+        Start the program if it is due at `now` (monotonic seconds) and `start` is set. Raise QueryFailed.
+        """
+        answer = self._oneshot.poll([self._program, *(DUMP if self._slots else DISCOVERY)], now, start=start)
+        if answer is None:
+            return {}
+        if not self._slots:
+            self._slots = _not_empty(parse_discovery(answer.data), answer)
+            self._oneshot.run_now()
+            return {}
+        slots, cards = self._slots, _not_empty(parse_dump(answer.data), answer)
+        if cards.keys() != slots.keys():  # a card has gone, and the others may have new numbers
+            self._slots = {}
+            raise QueryFailed(f"xpu-smi reported other GPUs than it listed before{answer.how}")
+        return {slots[index]: plausible(readings) for index, readings in cards.items()}
+
+    def close(self) -> None:
+        """Kill the program if it runs."""
+        self._oneshot.close()
+
+
+def _not_empty(by_id: dict[int, T], answer: ProgramOutput) -> dict[int, T]:
+    """Return what was by_id in an answer; raise QueryFailed if no card has a value."""
+    if not any(by_id.values()):
+        raise QueryFailed(f"xpu-smi reported no GPU: {quoted(answer.data, 80)!r}{answer.how}")
+    return by_id

@@ -1,21 +1,19 @@
 """A machine with AMD cards, made of files."""
 
 import struct
-from pathlib import Path
 
 import pytest
 from tests.told import reading
 
 from chipwatch.collectors.amd import AmdCollector
 
-FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 SECOND = 1_000_000_000
 
 
 class Machine:
     def __init__(self, root):
-        self.root, self.sys, self.proc, self.bin = root, root / "sys", root / "proc", root / "bin"
-        for folder in (self.sys / "class/drm", self.proc, self.bin):
+        self.sys, self.proc = root / "sys", root / "proc"
+        for folder in (self.sys / "class/drm", self.proc):
             folder.mkdir(parents=True)
         (self.proc / "stat").write_text("btime 1790000000\n")
         self.now = SECOND
@@ -26,7 +24,7 @@ class Machine:
         path.write_bytes(value if isinstance(value, bytes) else f"{value}\n".encode())
 
     def card(self, index, files=(), **hwmon):
-        """Values of an RX 6700 XT and an MI210: telegraf_rx6700xt_rocm571.json, wandb_mi210_rocm5.json."""
+        """Values of an RX 6700 XT and an MI210; see tests/fixtures/SOURCES.amd.txt."""
         content = {
             "vendor": "0x1002",
             "uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME=0000:0{index}:00.0",
@@ -69,14 +67,8 @@ class Machine:
             (folder / f"fdinfo/{n}").write_text(content)
         (folder / "fd/0").symlink_to("/dev/null")
 
-    def tool(self, name, script):
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        (self.sys / "module/amdgpu").mkdir(parents=True, exist_ok=True)
-
     def collector(self, **more):
-        config = AmdCollector.Config(sys=self.sys, proc=self.proc, root=self.root, path=str(self.bin), **more)
+        config = AmdCollector.Config(sys=self.sys, proc=self.proc, **more)
         collector = AmdCollector(config)
         collector._clock = lambda: self.now
         return collector

@@ -285,6 +285,21 @@ def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
     collector.close()
 
 
+def test_the_cards_are_listed_again_when_others_answer(machine, until):
+    machine.card(3)
+    page = machine.bin / "page"
+    page.write_text("DeviceId, GPU Power (W)\n0, 12.5\n")
+    machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; cat {page}")
+    collector = machine.collector(tool_interval=0)
+    collector._clock = time.monotonic_ns
+    until(lambda: read(collector)[0])
+    page.write_text("DeviceId, GPU Power (W)\n0, 12.5\n1, 13.5\n")
+    assert until(lambda: read(collector)[1]) == ["xpu-smi reported other GPUs than it listed before"]
+    page.write_text("DeviceId, GPU Power (W)\n0, 14.5\n")
+    assert until(lambda: read(collector)[0].get(("gpu.power", "3")) == 14.5)
+    collector.close()
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
