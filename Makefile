@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -94,6 +94,10 @@ bench: $(VENV)/dev.stamp
 # Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md and README's figures. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
 peers: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.peers $(ARGS)
+
+# What a computing loop feels of each program on its core; writes docs/benchmarks.md. ARGS="--training 1000" for a training.
+perturb: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.perturb $(ARGS)
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.golden

@@ -30,13 +30,15 @@ WHY_NOT = _why_not()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
 
 COLLECT = """
-    import json, sys, time
+    import json, os, sys, time
+    from pathlib import Path
     from chipwatch.collectors.nvidia import NvidiaCollector
     from chipwatch.contract.datapoint import Level
     from chipwatch.contract.errors import PartlyCollected
+    from chipwatch.contract.plugin import Given
 
     pid, ticks, interval = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    collector = NvidiaCollector(NvidiaCollector.Config(pid=pid or None))
+    collector = NvidiaCollector(NvidiaCollector.Config(pid=pid or None, root=Path(os.environ.get("CHIPWATCH_ROOT", "/"))))
     collector.open(Given(level=Level.ALL))
     told = []
     for tick in range(ticks):
@@ -192,3 +194,14 @@ def test_the_memory_of_a_process_is_what_nvidia_smi_says_of_it(load):
         pytest.skip(f"nvidia-smi does not tell the memory of process {load.pid} here: {apps}")
     read = values(told["ticks"][-1])
     assert read["gpu.process.memory.used"] == pytest.approx(int(apps[str(load.pid)]) * MIB, rel=0.02, abs=4 * MIB)
+
+
+def test_a_training_feels_little_of_the_agent(load):
+    load.kill()
+    words = [sys.executable, "-m", "tests.perturb", "--training", "1000", "--rounds", "3"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    print(done.stdout)  # noqa: T201  # for the record: pytest -s
+    assert done.returncode == 0, done.stderr
+    *_, (_, ours, *_, rate, _) = (line.split("|") for line in done.stdout.splitlines() if line.startswith("|"))
+    assert "chipwatch" in ours
+    assert float(rate.strip(" %")) > 97

@@ -1,4 +1,4 @@
-"""Draws the chart of README: CPU and memory of each program as bars, in an SVG that follows the reader's colours."""
+"""Draws two figures of each program, such as its CPU and memory, as bars in an SVG that follows the reader's colours."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ text { fill: #f0f6fc } .unit, .value { fill: #9198a1 } .bar { fill: #4c5561 } .b
 }"""
 
 
+Columns = tuple[tuple[str, str], tuple[str, str]]
+
+
 @dataclass(frozen=True)
 class Bar:
-    """One program: medians, and the lowest and highest CPU."""
+    """One program: the medians of two figures, such as CPU and memory, and the lowest and highest of the first."""
 
     title: str
     group: str
@@ -32,8 +35,14 @@ class Bar:
     memory: float
 
 
-def svg(bars: Sequence[Bar]) -> str:
-    """Return the chart, group by group, the least CPU first."""
+COSTS = ("CPU", "ms a second, at 1 s"), ("Memory", "MB resident")
+
+
+def svg(
+    bars: Sequence[Bar], title: str = "CPU and memory of the agent and of other programs", columns: Columns = COSTS
+) -> str:
+    """Return the chart, group by group, the least of the first figure first; `columns`: head and unit of each figure."""
+    (first, first_unit), (second, second_unit) = columns
     groups = [*dict.fromkeys(bar.group for bar in bars)]
     rows = sorted(bars, key=lambda bar: (groups.index(bar.group), bar.cpu))
     height = TOP + ROW * (len(rows) + len(groups)) + 16
@@ -41,11 +50,11 @@ def svg(bars: Sequence[Bar]) -> str:
     begun: list[str] = []
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
-        "<title>CPU and memory of the agent and of other programs</title>",
+        f"<title>{escape(title)}</title>",
         f"<style>{STYLE}\n</style>",
         f'<rect class="ground" width="{WIDTH}" height="{height}" rx="6"/>',
-        f'<text class="head" x="{CPU[0]}" y="26">CPU</text><text class="unit" x="{CPU[0]}" y="44">ms a second, at 1 s</text>',
-        f'<text class="head" x="{MEMORY[0]}" y="26">Memory</text><text class="unit" x="{MEMORY[0]}" y="44">MB resident</text>',
+        f'<text class="head" x="{CPU[0]}" y="26">{first}</text><text class="unit" x="{CPU[0]}" y="44">{first_unit}</text>',
+        f'<text class="head" x="{MEMORY[0]}" y="26">{second}</text><text class="unit" x="{MEMORY[0]}" y="44">{second_unit}</text>',
     ]
     for number, bar in enumerate(rows):
         y = TOP + ROW * (number + len(begun))

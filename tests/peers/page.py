@@ -18,9 +18,9 @@ GROUPS = ("this host", f"{GPUS} GPUs of a fake driver")
 HEAD = "| program | CPU, ms/s (lowest to highest) | x the loop with psutil | RSS, MB | PSS, MB | threads | context switches/s | reads + writes/s | to disk, B/s | sent, B/s |"  # fmt: skip
 
 
-def replaced(page: str, part: str, text: str) -> str:
+def replaced(page: str, part: str, text: str, by: str = "make peers") -> str:
     """Return the page with `text` between the comments of a part; raise LookupError where they are missing."""
-    begin, end = f"<!-- {part}, by `make peers` -->", f"<!-- end of {part} -->"
+    begin, end = f"<!-- {part}, by `{by}` -->", f"<!-- end of {part} -->"
     before, found, rest = page.partition(begin)
     _, ended, after = rest.partition(end)
     if not found or not ended:
