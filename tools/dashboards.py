@@ -46,7 +46,7 @@ TERRAFORM_GOOGLE = ROOT / "terraform/google/modules"
 PRODUCTS: Final = ROOT / "dashboards"
 MACHINES: Final = ("cpu", "memory", "disk", "network", "pressure", "nvidia", "health", "fabric")
 """Collectors of the machines that the shipped dashboards are for."""
-NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.6": " (DCGM 4.6)"}
+NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.7": " (DCGM 4.7)"}
 """Naming profiles of the shipped files for Grafana and Prometheus, and the ends of their dashboards' titles."""
 OPTIONS: Final = {
     "level": "detailed", "common_dims": ["instance_id"], "region": "us-east-1",

@@ -18,7 +18,7 @@ from tools.nodes import Node, stop
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 BOARDS = ROOT / "dashboards/grafana"
-NAMES = ("native", "dcgm", "dcgm4.6")
+NAMES = ("native", "dcgm", "dcgm4.7")
 READ = Path(__file__).with_name("grafana_read.py")
 VARIABLES = {"$instance": ".*", "$__rate_interval": "10s", "$__interval": "10s"}
 ABSENT = {
@@ -102,7 +102,7 @@ def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, name
     folder = ROOT / "dashboards/prometheus" / names
     alerts = {rule["alert"] for rule in json.loads((folder / "alerts.json").read_text())["groups"][0]["rules"]}
     assert {test["name"] for test in json.loads((folder / "tests.json").read_text())["tests"]} == alerts
-    tested = names != "dcgm"  # dcgm4.6 has the same conditions under other names
+    tested = names != "dcgm"  # dcgm4.7 has the same conditions under other names
     for words in (("check", "rules", "alerts.json", "records.json"), *((("test", "rules", "tests.json"),) * tested)):
         done = subprocess.run([programs / "promtool", *words], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -119,7 +119,7 @@ def panels(names):
                 yield file.stem, panel["title"], texts
 
 
-@pytest.mark.parametrize("names", ["native", "dcgm4.6"])
+@pytest.mark.parametrize("names", ["native", "dcgm4.7"])
 def test_a_busy_node_leaves_no_panel_empty(programs, until, tmp_path, names):
     try:
         node = Node(tmp_path, 0, build(tmp_path))

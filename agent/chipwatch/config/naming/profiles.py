@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from chipwatch.contract.datapoint import Dimensions
 
 PROFILES: Final = (
-    "native", "wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.6", "node", "otel",
+    "native", "wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.7", "node", "otel",
 )  # fmt: skip
 TABLES: Final = Path(__file__).with_name("tables")
 PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")

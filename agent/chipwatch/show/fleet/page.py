@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from math import isfinite, isnan
 from pathlib import Path
@@ -16,7 +16,7 @@ from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.jobs.verdict.rules import Seen
 from chipwatch.show.fleet.node import LAST_XID, POLLED, UTILIZATION
 
-PROFILES: Final = ("dcgm", "dcgm4.6", "node")
+PROFILES: Final = ("dcgm", "dcgm4.7", "node")
 MAX_KEPT: Final = 128 << 20
 """Most bytes of series texts that are remembered, for all nodes together; most nodes have the same ones."""
 COST: Final = 600
@@ -28,13 +28,13 @@ PODS: Final = ("pod", "exported_pod", "hpc_job")
 TYPE: Final = b"\n# TYPE "
 """Start of the line before each family on the pages of agents and exporters."""
 DCGM: Final = "DCGM_FI_DEV_"
-BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
-    f"{DCGM}SM_CLOCK_HERTZ": ("gpu.clock.sm", 1e-6), f"{DCGM}MEMORY_CLOCK_HERTZ": ("gpu.clock.memory", 1e-6),
-    f"{DCGM}FB_CAPACITY_BYTES": ("gpu.memory.total", 1.0), f"{DCGM}FB_FREE_BYTES": ("gpu.memory.available", 1.0),
-    f"{DCGM}FB_USED_BYTES": ("gpu.memory.used", 1.0), f"{DCGM}FB_RESERVED_BYTES": ("gpu.memory.reserved", 1.0),
-    f"{DCGM}MEMORY_UTIL_RATIO": ("gpu.memory.activity", 100.0), f"{DCGM}GPU_ENERGY_JOULES_TOTAL": ("gpu.energy", 1.0),
-}  # fmt: skip
-"""Name that DCGM 4.7 added, in base units (fields 1600 to 1648) -> our metric, and the factor to our unit."""
+BASE_UNITS: Final = [
+    f"{DCGM}{name}" for name in (
+        "SM_CLOCK_HERTZ", "MEMORY_CLOCK_HERTZ", "FB_CAPACITY_BYTES", "FB_FREE_BYTES", "FB_USED_BYTES",
+        "FB_RESERVED_BYTES", "MEMORY_UTIL_RATIO", "GPU_ENERGY_JOULES_TOTAL",
+    )
+]  # fmt: skip
+"""Names that DCGM 4.7 added, in base units (fields 1600 to 1648)."""
 ANY_BASE_UNIT: Final = re.compile("|".join(BASE_UNITS).encode())
 RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
 """A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which also has BASE_UNITS; our name for 4.7's."""
@@ -78,17 +78,15 @@ def names() -> dict[str, PageName]:
             if metric in ours and not PLACEHOLDER.search(theirs.template):
                 labels = {key: match[1] for key, text in theirs.dims.items() if (match := PLACEHOLDER.fullmatch(text))}
                 table.setdefault(theirs.template, PageName(ours[metric], 1 / theirs.factor, labels))
-    table[OF_ONE] = table[RATIO]._replace(factor=100.0)
-    for name, (metric, factor) in BASE_UNITS.items():
-        table[name] = PageName(ours[metric], factor, table[RATIO].labels)
+    table[OF_ONE], table[RATIO] = table[RATIO], table[RATIO]._replace(factor=1.0)
     last = Metric(LAST_XID, Kind.GAUGE, "1", "")
     table |= {name: PageName(last, 1.0, table[RATIO].labels) for name in LAST_XIDS}
     return table
 
 
-def with_unit(series: Collection[str]) -> Callable[[str], str]:
+def with_unit(series: set[str]) -> Callable[[str], str]:
     """Return a function that renames RATIO to OF_ONE if the names `series` of a page show DCGM 4.7."""
-    is_of_one = not BASE_UNITS.keys().isdisjoint(series)
+    is_of_one = not series.isdisjoint(BASE_UNITS)
     return lambda name: OF_ONE if is_of_one and name == RATIO else name
 
 

@@ -111,7 +111,7 @@ def test_only_prometheus_records(made):
         made("google", OPTIONS, families=MACHINES, board="fleet", records=True)
 
 
-@pytest.mark.parametrize("names", ["dcgm", "dcgm4.6"])
+@pytest.mark.parametrize("names", ["dcgm", "dcgm4.7"])
 @pytest.mark.parametrize("board", BOARDS)
 def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lacks_the_key(document, names, board):
     """The tool's gauge of the last Xid has no code as a label, so groups by code count with our counter."""
@@ -122,7 +122,7 @@ def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lac
     native = {title: {ours[name] for name in re.findall(r"\w+", text) if name in ours} for title, text in texts.items()}
     translated = {**theirs.names, **theirs.copies}
     assert {title for title, metrics in native.items() if not metrics.isdisjoint(translated)} <= {"Xid errors by code"}
-    other = {name.template for end in {"dcgm", "dcgm4.6"} - {names} for name in profile(end).names.values()}
+    other = {name.template for end in {"dcgm", "dcgm4.7"} - {names} for name in profile(end).names.values()}
     other -= {name.template for name in theirs.names.values()}
     assert [title for title, text in texts.items() if not other.isdisjoint(re.findall(r"\w+", text))] == []
 

@@ -16,7 +16,7 @@ XID = 'gpu_xid_total{action!="ignore",action!="none",action!="restart_app",actio
 """The errors that an application cannot cause by itself."""
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
-NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.6", "node"]
+NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.7", "node"]
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
 UNTOLD = {"incident.recorded", "job.cost"}
 """Sent only after an incident, and where a price is given."""

@@ -175,7 +175,7 @@ def test_unless_told_otherwise_it_shows_this_machine_and_what_the_configuration_
         (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "--threshold gpu-idel: no such alarm; did you mean gpu-idle or gpu-xid or tpu-idle?"),
         (["--cloud", "google", "--threshold", "gpu-idle"], "--threshold gpu-idle: expected ALARM=NUMBER; see chipwatch dashboard --help"),
         (["--cloud", "google", "--devices", "0"], "--devices 0: expected a whole number from 1 to 86400; see chipwatch dashboard --help"),
-        (["--cloud", "google", "--names", "x", "--for", "cpu"], "--names x: no such naming profile; choose from: cwagent, dcgm, dcgm4.6, mlflow, native, neuron-prometheus, node, otel, wandb, wandb-docs"),
+        (["--cloud", "google", "--names", "x", "--for", "cpu"], "--names x: no such naming profile; choose from: cwagent, dcgm, dcgm4.7, mlflow, native, neuron-prometheus, node, otel, wandb, wandb-docs"),
         (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "-n", "a'b"], "CloudWatch's searches and queries cannot contain the name \"a'b\": no quotes, no backslashes"),
         (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "--period", "61"], "--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not 61 s"),
         (["--cloud", "cloudwatch", "--alarms", "--for", "gpu", "--minutes", "gpu-idle=181"], "--minutes: gpu-idle: an alarm of CloudWatch looks back 180 minutes at most"),

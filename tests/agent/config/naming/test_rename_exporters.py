@@ -16,7 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, cou
 from chipwatch_sinks.prometheus.page import Format, Page
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-DCGM, DCGM_4_6, NODE = (profile(name).names for name in ("dcgm", "dcgm4.6", "node"))
+DCGM, DCGM_4_7, NODE = (profile(name).names for name in ("dcgm", "dcgm4.7", "node"))
 S = 10**9
 KEYS = ("gpu", "uuid", "model")
 GPU = Dimensions(gpu="1", uuid="GPU-a7c8", model="Tesla T4", hostname="n-1")
@@ -36,6 +36,16 @@ OTHERS = {
     *(f"DCGM_FI_DEV_CLOCKS_EVENT_REASON_{of}_SLOWDOWN_NS" for of in ("SW_THERM", "HW_THERM", "HW_POWER_BRAKE")),
 }
 """Fields of DCGM (dcgm_fields.h) that the file does not have."""
+BASE_UNITS = {
+    f"DCGM_FI_DEV_{old}": (f"DCGM_FI_DEV_{new}", factor) for old, new, factor in (
+        ("SM_CLOCK", "SM_CLOCK_HERTZ", 1e6), ("MEM_CLOCK", "MEMORY_CLOCK_HERTZ", 1e6),
+        ("TOTAL_ENERGY_CONSUMPTION", "GPU_ENERGY_JOULES_TOTAL", 1e-3), ("FAN_SPEED", "FAN_SPEED_RATIO", 0.01),
+        ("GPU_UTIL", "GPU_UTIL_RATIO", 0.01), ("MEM_COPY_UTIL", "MEMORY_UTIL_RATIO", 0.01),
+        ("ENC_UTIL", "ENC_UTIL_RATIO", 0.01), ("DEC_UTIL", "DEC_UTIL_RATIO", 0.01), ("FB_TOTAL", "FB_CAPACITY_BYTES", 2**20),
+        ("FB_FREE", "FB_FREE_BYTES", 2**20), ("FB_USED", "FB_USED_BYTES", 2**20), ("FB_RESERVED", "FB_RESERVED_BYTES", 2**20),
+    )
+}  # fmt: skip
+"""Former field -> the field of DCGM 4.7 with the same value in another unit, and the factor (fields 1600 to 1628)."""
 VALUES = {"cause": ("correctable", "uncorrectable"), "window": ("1m", "5m", "15m"), "direction": ("sent", "received"),
           "reason": ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability",
                      "sw_thermal", "hw_thermal", "power_brake")}  # fmt: skip
@@ -67,34 +77,30 @@ def test_every_field_of_dcgm_is_one_that_its_exporter_has():
     assert len({*names("dcgm", DCGM)} & FIELDS) == 33
 
 
-def test_every_field_of_dcgm_4_6_has_the_id_that_its_former_name_had():
+def test_every_field_of_dcgm_4_7_has_the_id_of_its_former_name_or_is_the_same_value_in_another_unit():
     rows = [line.split("\t") for line in (FIXTURES / "nvidia/dcgm_fields.tsv").read_text().splitlines()[1:]]
     renamed = {former: name for _, former, name in rows}
-    for former, table in (*zip(names("dcgm", DCGM), names("dcgm4.6", DCGM_4_6), strict=True),):
-        assert table == renamed[former]
-    copied = [
-        [copy.name.template for copy in copies.values()]
-        for copies in (profile("dcgm").copies, profile("dcgm4.6").copies)
-    ]
-    assert [renamed[former] for former in copied[0]] == copied[1]
-    assert sum(former != name for former, name in renamed.items()) == 20
+    former, newer = ([*names(name, table)] for name, table in (("dcgm", DCGM), ("dcgm4.7", DCGM_4_7)))
+    for old, new in zip(former, newer, strict=True):
+        assert new == (BASE_UNITS[old][0] if old in BASE_UNITS else renamed[old])
+    copied = [[copy.name.template for copy in profile(name).copies.values()] for name in ("dcgm", "dcgm4.7")]
+    assert [renamed[old] for old in copied[0]] == copied[1]
 
 
-def test_under_the_names_of_dcgm_4_6_only_names_change():
-    metric = gauge_or_counter(declared()["gpu.utilization"])
-    dims = {**GPU, "driver": "580.65"}
-    assert sent("dcgm4.6", metric, 97, **dims) == (
-        "DCGM_FI_DEV_GPU_UTIL_RATIO", LABELS | {"DCGM_FI_SYSTEM_DRIVER_VERSION": "580.65"}, 97
-    )  # fmt: skip
-    assert sent("dcgm", metric, 97, **dims)[:2] == (
-        "DCGM_FI_DEV_GPU_UTIL",
-        LABELS | {"DCGM_FI_DRIVER_VERSION": "580.65"},
-    )
-    for ours, name in DCGM.items():
-        newer = DCGM_4_6[ours]
-        assert (name.unit, name.factor, name.words, [*name.dims.values()]) == (
-            newer.unit, newer.factor, newer.words, [*newer.dims.values()]
-        )  # fmt: skip
+@pytest.mark.parametrize(("former", "newer", "factor"), [(old, *new) for old, new in BASE_UNITS.items()])
+def test_a_field_in_base_units_is_the_former_value_in_its_unit(former, newer, factor):
+    (ours,) = (ours for ours, name in DCGM.items() if name.template == former)
+    metric = gauge_or_counter(declared()[ours])
+    old, new = (sent(name, metric, 64.0, **GPU) for name in ("dcgm", "dcgm4.7"))
+    assert (old[0], new[0]) == (former, newer)
+    assert new[2] == pytest.approx(old[2] * factor)
+    assert new[1] == {"hostname" if key == "Hostname" else key: value for key, value in old[1].items()}
+
+
+def test_the_label_of_the_driver_has_another_name_in_dcgm_4_7():
+    metric = gauge_or_counter(declared()["gpu.temperature"])
+    labels = [sent(name, metric, 60, **GPU, driver="580.65")[1] for name in ("dcgm", "dcgm4.7")]
+    assert labels[0]["DCGM_FI_DRIVER_VERSION"] == labels[1]["DCGM_FI_SYSTEM_DRIVER_VERSION"] == "580.65"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ def test_a_reading_of_a_gpu_has_the_name_the_unit_and_the_labels_of_dcgm(ours, d
     assert found == (name, LABELS, pytest.approx(theirs))
 
 
-@pytest.mark.parametrize("name", ["dcgm", "dcgm4.6"])
+@pytest.mark.parametrize("name", ["dcgm", "dcgm4.7"])
 def test_a_job_of_slurm_has_the_label_of_a_mapping_folder_and_a_pod_has_not(name):
     metric = declared()["job.gpu.held"]
     slurm = sent(name, metric, 1, gpu="0", job="41337", partition="h100")[1]
@@ -187,11 +193,11 @@ def test_bytes_of_pcie_are_a_rate_as_theirs_and_a_counter_as_ours():
     assert (one.metric.name, one.metric.kind, one.value) == ("DCGM_FI_PROF_PCIE_TX_BYTES", Kind.GAUGE, 300)
 
 
-@pytest.mark.parametrize("profile", ["dcgm", "dcgm4.6", "node"])
+@pytest.mark.parametrize("profile", ["dcgm", "dcgm4.7", "node"])
 def test_the_page_for_prometheus_has_these_names_unchanged(profile):
     rename, page = renamer(profile), Page()
     points = []
-    for ours in {"dcgm": DCGM, "dcgm4.6": DCGM_4_6, "node": NODE}[profile]:
+    for ours in {"dcgm": DCGM, "dcgm4.7": DCGM_4_7, "node": NODE}[profile]:
         metric = declared()[ours]
         start = 1 if metric.kind is Kind.COUNTER else None
         points.append(rename(Datapoint(metric, 50, Dimensions(dict.fromkeys(metric.dims, "0")), 9 * S, start)))

@@ -49,8 +49,7 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
     assert [value for key, value in seen.items() if key[0] == "gpu.utilization"] == [37]
     assert seen["gpu.power", ("gpu", "0")] == 412.5
     assert seen["job.gpus", ("job", "train-0")] == 1
-    renamed = profile("dcgm4.6").names["gpu.utilization"].template
-    assert read(f'{renamed}{{gpu="0"}} 37\n')["gpu.utilization", ("gpu", "0")] == 37
+    assert read('DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0"} 37\n')["gpu.utilization", ("gpu", "0")] == 37
     assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
 
 
