@@ -163,7 +163,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("--rounds must be 1 or more, --seconds 0.1 or more")
     every = os.sched_getaffinity(0)
     if options.training:
-        results, absent = rounds((None, OURS[0]), options.rounds, every, WARM, training(options.training, options.python))
+        results, absent = rounds(
+            (None, OURS[0]), options.rounds, every, WARM, training(options.training, options.python)
+        )
         if ALONE not in results:
             sys.exit(f"perturb: no training: {absent[ALONE]}")
         sys.stdout.write(table(results, absent) + "\n")

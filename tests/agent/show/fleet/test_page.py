@@ -9,7 +9,6 @@ import pytest
 from tests.doubles.fleet import FINE, PAGE
 from tools.fleet import TABLE, table
 
-from chipwatch.config.naming.profiles import profile
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.show.fleet import page
 from chipwatch.show.fleet.node import POLLED, summarise
