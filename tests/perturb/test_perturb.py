@@ -1,4 +1,4 @@
-"""What a job feels: the figures of known steps, and a short real round."""
+"""Tests of what a job feels: the figures of known steps, and a short real round."""
 
 from __future__ import annotations
 

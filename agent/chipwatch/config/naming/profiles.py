@@ -101,7 +101,11 @@ def placeholders(dims: Mapping[str, str]) -> set[str]:
 
 @cache
 def profile(name: str) -> Profile:
-    """Return a profile of PROFILES. A table with a `base` adds to another profile, and may rename its names."""
+    """
+    Return a profile of PROFILES. A table with a `base` adds to another profile, and may rename its names.
+
+    `of_tree` lists metrics of GPUs with a copy for the process tree: `gpu.process.{gpu}.x` of `gpu.{gpu}.x`.
+    """
     if name == "native":
         return Profile()
     from tomllib import loads
@@ -115,10 +119,13 @@ def profile(name: str) -> Profile:
         copies = {metric: _copy(entry, table) for metric, entry in table["copies"].items()}
     else:
         copies = {metric: copy._replace(name=_renamed(copy.name, renamed)) for metric, copy in base.copies.items()}
+    for metric in table.get("of_tree", ()):
+        whole = names[metric]
+        copies[metric] = Copy(whole._replace(template=whole.template.replace("gpu.", "gpu.process.", 1)), of_tree=True)
     return Profile(
         {metric: new for metric, new in names.items() if metric not in table.get("without", ())},
         copies,
-        table.get("machine", base.machine),
+        table.get("machine") or {key: renamed.get(theirs, theirs) for key, theirs in base.machine.items()},
         table.get("scraped", base.scraped),
         table.get("cumulative", base.cumulative),
         table.get("version", ""),
@@ -127,9 +134,10 @@ def profile(name: str) -> Profile:
     )
 
 
-def _renamed(old: ToolName, renamed: Mapping[str, str]) -> ToolName:
+def _renamed(old: ToolName, renamed: Mapping[str, Any]) -> ToolName:
     labels = {renamed.get(key, key): value for key, value in old.dims.items()}
-    return old._replace(template=renamed.get(old.template, old.template), dims=labels)
+    new = renamed.get(old.template, old.template)
+    return old._replace(dims=labels, **(new if isinstance(new, dict) else {"template": new}))
 
 
 def _copy(entry: Mapping[str, Any], table: Mapping[str, Any]) -> Copy:
