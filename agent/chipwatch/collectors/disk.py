@@ -16,7 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, 
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.blocking_call import BlockingCall, at_once
-from chipwatch.host.counters import Counters
+from chipwatch.host.device_table import Column, Counts, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
 from chipwatch.host.procfs import SystemSource, close_all
@@ -45,6 +45,18 @@ BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
 )
 
+
+def _bytes(sectors: bytes) -> int:
+    return int(sectors) * SECTOR
+
+
+COLUMNS: Final = (
+    Column(READ, 5, _bytes), Column(WRITTEN, 9, _bytes), Column(DEVICE_READ, 5, _bytes),
+    Column(DEVICE_WRITTEN, 9, _bytes), Column(OPERATIONS, 3, dims=Dimensions(direction="read")),
+    Column(OPERATIONS, 7, dims=Dimensions(direction="write")), Column(BUSY, 12, lambda word: int(word) / 1000),
+)  # fmt: skip
+"""Columns of /proc/diskstats: Documentation/admin-guide/iostats.rst of Linux."""
+
 # Names of whole disks, used if /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a path to one),
 # MMC, DASD, persistent memory.
 _DISK: Final = re.compile(r"((s|h|v|xv)d[a-z]+|nvme\d+(c\d+)?n\d+|mmcblk\d+|dasd[a-z]+|pmem\d+)")
@@ -61,20 +73,6 @@ class _Space(NamedTuple):
     available: int
     inodes: int = 0
     inodes_free: int = 0
-
-
-class _Activity(NamedTuple):
-    """Counters of one disk: bytes, operations, busy seconds; None if the platform does not count these."""
-
-    read: int
-    written: int
-    reads: int
-    writes: int
-    busy: float | None
-
-
-_Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""A disk: its counters, and its dimensions without direction, for reads, for writes."""
 
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
@@ -97,30 +95,16 @@ def _folder(block: Path, name: str) -> Path:
     return block / name.replace("/", "!")
 
 
-def _activity(block: Path, seen: dict[bytes, str | None], data: bytes) -> dict[str, _Activity]:
-    """Parse /proc/diskstats (Documentation/admin-guide/iostats.rst); `seen` caches names: None for a part of a disk."""
-    lines = [line.split(None, 3) for line in data.splitlines()]
-    if any(raw not in seen for _, _, raw, _ in lines):
-        names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
-        disks = whole_disks(names.values(), block)
-        seen.clear()
-        seen |= {raw: name if name in disks else None for raw, name in names.items()}
-    activity = {}
-    for _, _, raw, rest in lines:
-        if (name := seen[raw]) is not None:
-            f = rest.split(None, 10)
-            read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
-            activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
-    return activity
+def _activity(table: DeviceTable, data: bytes) -> Counts:
+    return table.parse([(words[2], words) for words in map(bytes.split, data.splitlines())])
 
 
-def _psutil_activity(psutil: Any) -> dict[str, _Activity]:
-    """Return the activity of disks; macOS lists only whole disks."""
-    activity = {}
+def _psutil_activity(table: DeviceTable, psutil: Any) -> Counts:
+    rows = {}
     for name, c in psutil.disk_io_counters(perdisk=True, nowrap=False).items():
         busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
-        activity[name] = _Activity(c.read_bytes, c.write_bytes, c.read_count, c.write_count, busy)
-    return activity
+        rows[name] = {3: c.read_count, 5: c.read_bytes, 7: c.write_count, 9: c.write_bytes, 12: busy}
+    return table.pick(rows)
 
 
 def _space(statvfs: Statvfs, target: str) -> _Space:
@@ -155,16 +139,6 @@ def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Ite
         yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
 
 
-def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint]:
-    counters, both, reads, writes = disk
-    yield counters.point(DEVICE_READ, at, counted.read, both)
-    yield counters.point(DEVICE_WRITTEN, at, counted.written, both)
-    yield counters.point(OPERATIONS, at, counted.reads, reads)
-    yield counters.point(OPERATIONS, at, counted.writes, writes)
-    if counted.busy is not None:
-        yield counters.point(BUSY, at, counted.busy, both)
-
-
 class DiskCollector(Collector):
     """
     Reads the space of the file systems at the configured paths, and the counters of physical disks.
@@ -193,10 +167,8 @@ class DiskCollector(Collector):
         space = partial(_space, statvfs) if sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
-        self._io: SystemSource[dict[str, _Activity]] | None = None
+        self._io: SystemSource[Counts] | None = None
         self._kept: LastValues | None = None
-        self._counters = Counters()
-        self._disks: dict[str, _Disk] = {}
 
     def waits(self) -> bool:
         """Return True if a path is on a file system that may hang."""
@@ -207,16 +179,17 @@ class DiskCollector(Collector):
     def open(self, given: Given) -> None:
         self._level = given.level
         self.close()
-        problem = ""
+        self._kept, problem = LastValues(given.state, "disk", self._config.proc), ""
+        block = self._config.sys / "block"
+        # Other systems list only whole disks.
+        choose = partial(whole_disks, block=block) if sys.platform == "linux" else list
+        table = self._table = DeviceTable(COLUMNS, given.level, choose, self._kept, partial(_folder, block))
         try:
-            parse = partial(_activity, self._config.sys / "block", {})
-            self._io = SystemSource(self._config.proc / "diskstats", parse, _psutil_activity)
+            how = partial(_activity, table), partial(_psutil_activity, table)
+            self._io = SystemSource(self._config.proc / "diskstats", *how)
         except OSError as error:
             problem = str(error)
-        disks = self._activity()
-        self._kept = LastValues(given.state, "disk", self._config.proc)
-        self._counters, self._disks = Counters(), {}
-        if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
+        if not self._activity() and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
@@ -227,14 +200,7 @@ class DiskCollector(Collector):
                 yield from _space_points(at, space, path.dims, self._level)
             else:
                 problems.append(space)
-        disks = self._activity()
-        if disks:
-            yield self._counters.total(READ, at, {name: disk.read for name, disk in disks.items()})
-            yield self._counters.total(WRITTEN, at, {name: disk.written for name, disk in disks.items()})
-        if self._level >= Level.ALL:
-            self._disks = {name: self._disks.get(name) or self._disk(name) for name in disks}
-            for name, disk in self._disks.items():
-                yield from _disk_points(at, disks[name], disk)
+        yield from self._table.points(at, self._activity())
         if self._kept:
             self._kept.save(at)
         if problems:
@@ -251,12 +217,7 @@ class DiskCollector(Collector):
         close_all(self._io, self._kept)
         self._io = self._kept = None
 
-    def _disk(self, name: str) -> _Disk:
-        both = Dimensions(device=name)
-        counters = Counters(kept=self._kept, device=_folder(self._config.sys / "block", name))
-        return counters, both, both | {"direction": "read"}, both | {"direction": "write"}
-
-    def _activity(self) -> dict[str, _Activity]:
+    def _activity(self) -> Counts:
         return self._io.read() if self._io else {}
 
     def _space_of(self, path: _Path) -> _Space | str:

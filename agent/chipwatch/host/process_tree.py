@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.procfs import ParsedFile, epoch, link, read_small
+from chipwatch.host.reaped_total import ReapedTotal
 
 T = TypeVar("T")
 
@@ -26,62 +27,8 @@ REAPED: Final = frozenset("Xx")
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
 MOST_ANCESTORS: Final = 100
-MAX_OPEN: Final = 300
-"""Most files that stay open for a tree; a process may usually open 1024."""
-MAX_READINGS: Final = 3
-"""Number of readings to wait until a parent's total includes a child that has ended; usually one is enough."""
-
-
-class ReapedTotal:
-    """
-    The sum of a number over a process tree, where the kernel adds a child's number to its parent's when it is reaped.
-
-    A plain sum would count a reaped child twice. So it adds the members' gains, and subtracts what was counted for
-    children that were reaped since. A parent may show a child's amount one reading late, so the amount stays pending.
-    After MAX_READINGS it is forgotten, since a parent that ignores SIGCHLD never shows it.
-    """
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._gains: dict[int, int] = {}
-        self._pending: list[tuple[int, int, bool, int]] = []
-
-    def gain(self, pid: int, amount: int) -> None:
-        """Note the increase of a living member's number since the last reading; a decrease counts as 0."""
-        if amount > 0:
-            self._gains[pid] = amount
-
-    def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], living: Mapping[int, bool]) -> None:
-        """
-        Add the gains to the total, minus the amounts that were counted for `ended` members: pairs of parent and amount.
-
-        `parents` has the parent of each member, also of ended ones; `living` says of the others whether they can still
-        reap. If the parent can, its number includes the amount. Otherwise some ancestor's does, and it is not known
-        which; such amounts are subtracted last, from the nearest ancestors first.
-        """
-        gains = {**dict.fromkeys(living, 0), **self._gains}
-        pending = self._pending + [(parent, amount, True, MAX_READINGS) for parent, amount in ended]
-        pending = [(parent, amount, sure and living.get(parent, False), left) for parent, amount, sure, left in pending]
-        self._gains, self._pending = {}, []
-        for parent, amount, sure, readings_left in sorted(pending, key=lambda entry: not entry[2]):
-            rest, ancestors = amount, list(_living(parent, gains, parents))
-            for ancestor in ancestors[:1] if sure else ancestors:
-                included = min(rest, gains[ancestor])
-                gains[ancestor] -= included
-                rest -= included
-            if rest and ancestors and readings_left:
-                self._pending.append((ancestors[0], rest, sure, readings_left - 1))
-        self.total += sum(gains.values())
-
-
-def _living(pid: int, gains: Mapping[int, int], parents: Mapping[int, int]) -> Iterator[int]:
-    """Yield the members that live among `pid` and its ancestors, the nearest first."""
-    for _ in parents:  # ends even if the parents form a circle
-        if pid in gains:
-            yield pid
-        if pid not in parents:
-            return
-        pid = parents[pid]
+MAX_OPEN: Final = 200
+"""Most processes of a tree whose files stay open; the agent may usually open 1024 files."""
 
 
 class Where(Protocol):
@@ -171,8 +118,11 @@ class Member:
     """A process of the tree at its last reading."""
 
     stat: Stat
+    keeps: bool
+    """True if its files stay open, since to open a file takes longer than to read it."""
     read: int = 0
     written: int = 0
+    files: dict[str, ParsedFile[Any]] = field(default_factory=dict)
 
     def runs(self) -> bool:
         """Return whether it still runs, and is not a zombie."""
@@ -196,11 +146,9 @@ class ProcTree:
         """Take the first process of the tree; raise ProcessLookupError if there is none."""
         self._config, self._proc, self._detailed = config, str(config.proc), detailed
         self._members: dict[int, Member] = {}
-        self._open: dict[tuple[int, str], ParsedFile[Any]] = {}
-        """Files of members that stay open, since to open a file takes longer than to read it."""
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
-        self._members = {pid: Member(stat)}
+        self._members[pid] = Member(stat, MAX_OPEN > 0)
         self._agent = self._own_pid()
         self._listed: AbstractSet[int] | None = None
         self._own = 0
@@ -227,8 +175,6 @@ class ProcTree:
         parents = {pid: member.stat.parent for pid, member in self._members.items()}
         for pid in ended:
             del self._members[pid]
-            for name in "stat", "io":
-                self._open.pop((pid, name), None)
         living = {pid: member.runs() for pid, member in self._members.items()}
         self._add_descendants(listed, ended.keys(), rescan=rescan)
         self._update_totals(ended.values(), parents, living)
@@ -286,7 +232,7 @@ class ProcTree:
                     if not again or again.began != stat.began:
                         continue
                     stat = again
-                member = self._members[pid] = Member(stat)
+                member = self._members[pid] = Member(stat, len(self._members) < MAX_OPEN)
                 started = not first and pid not in listed_before
                 if started:
                     self._own += member.stat.own + member.stat.reaped
@@ -343,13 +289,12 @@ class ProcTree:
 
     def _parsed(self, pid: int, name: str, parser: Callable[[bytes], T]) -> T:
         """Return what a file of a process says: the same object as before if nothing has changed. Raise OSError."""
-        key = pid, name
-        file = self._open.get(key)
-        if file is None:
-            if pid not in self._members or len(self._open) >= MAX_OPEN:
-                return parser(read_small(f"{self._proc}/{pid}/{name}"))
-            file = self._open[key] = ParsedFile(Path(self._proc, str(pid), name))
-        value: T = file.parsed(parser)
+        member = self._members.get(pid)
+        if member is None or not member.keeps:
+            return parser(read_small(f"{self._proc}/{pid}/{name}"))
+        if name not in member.files:
+            member.files[name] = ParsedFile(Path(self._proc, str(pid), name))
+        value: T = member.files[name].parsed(parser)
         return value
 
     def _stat(self, pid: int) -> Stat | None:

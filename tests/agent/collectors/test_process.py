@@ -34,7 +34,8 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.host import process_tree
-from chipwatch.host.process_tree import MAX_READINGS, ProcTree, PsutilTree, Stat, parse_stat
+from chipwatch.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
+from chipwatch.host.reaped_total import MAX_READINGS
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
 SECOND = 1_000_000_000

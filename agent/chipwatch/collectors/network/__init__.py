@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import itemgetter
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from chipwatch.collectors.network import allowance
 from chipwatch.contract.collector import Collector
@@ -17,6 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, c
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
+from chipwatch.host.device_table import Column, Counts, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import SystemSource, close_all, open_kept
@@ -94,51 +94,36 @@ def _places(names: bytes) -> tuple[int, list[tuple[Metric, int]]]:
     return 1 + len(keys), wanted
 
 
-class _Traffic(NamedTuple):
-    """Counters of one interface, in bytes and packets; None if the platform does not count these."""
-
-    sent: int
-    received: int
-    errors_sent: int
-    errors_received: int
-    drops_sent: int | None
-    drops_received: int
+OUT, IN = Dimensions(direction="sent"), Dimensions(direction="received")
+COLUMNS: Final = (
+    Column(SENT, 8), Column(RECEIVED, 0), Column(INTERFACE_SENT, 8), Column(INTERFACE_RECEIVED, 0),
+    Column(ERRORS, 10, dims=OUT), Column(ERRORS, 2, dims=IN), Column(DROPS, 11, dims=OUT), Column(DROPS, 3, dims=IN),
+)  # fmt: skip
+"""Columns of /proc/net/dev."""
 
 
-_COLUMNS: Final = itemgetter(8, 0, 10, 2, 11, 3)
-"""Columns of /proc/net/dev for the fields of _Traffic."""
+def _traffic(table: DeviceTable, data: bytes) -> Counts:
+    # The name of an alias may hold colons; old kernels write no space after the last colon.
+    parts = [line.rpartition(b":") for line in data.split(b"\n")[2:]]
+    return table.parse([(name.strip(), rest.split()) for name, colon, rest in parts if colon])
 
 
-def _traffic(data: bytes) -> dict[str, _Traffic]:
-    traffic = {}
-    for line in data.split(b"\n")[2:]:
-        # The name of an alias may hold colons; old kernels write no space after the last colon.
-        name, colon, fields = line.rpartition(b":")
-        if colon:
-            traffic[name.strip().decode(errors="backslashreplace")] = _Traffic._make(map(int, _COLUMNS(fields.split())))
-    return traffic
-
-
-def _psutil_traffic(psutil: Any) -> dict[str, _Traffic]:
+def _psutil_traffic(table: DeviceTable, psutil: Any) -> Counts:
     """Return the traffic. On macOS and BSD, dropped outgoing packets are always 0, so they are unknown."""
-    return {
-        name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, None, c.dropin)
-        for name, c in psutil.net_io_counters(pernic=True, nowrap=False).items()
-    }
+    counted = psutil.net_io_counters(pernic=True, nowrap=False).items()
+    return table.pick(
+        {name: {0: c.bytes_recv, 2: c.errin, 3: c.dropin, 8: c.bytes_sent, 10: c.errout} for name, c in counted}
+    )
 
 
-def _source(proc: Path) -> SystemSource[dict[str, _Traffic]]:
+def _source(proc: Path, table: DeviceTable) -> SystemSource[Counts]:
     """Open the table of interfaces of the host's network namespace, or of this process's; raise OSError."""
+    how = partial(_traffic, table), partial(_psutil_traffic, table)
     # /proc/net always shows the reader's namespace, also below a mounted /proc of the host; process 1 has the host's.
     try:
-        path = proc / ("net/dev" if proc == Path("/proc") else "1/net/dev")
-        return SystemSource(path, _traffic, _psutil_traffic)
+        return SystemSource(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"), *how)
     except OSError:
-        return SystemSource(proc / "net/dev", _traffic, _psutil_traffic)
-
-
-_Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""An interface: its counters, its dimensions, and these with the direction `sent` and `received` added."""
+        return SystemSource(proc / "net/dev", *how)
 
 
 class NetworkCollector(Collector):
@@ -165,42 +150,38 @@ class NetworkCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config, self._folder = config, config.sys / "class/net"
-        self._source: SystemSource[dict[str, _Traffic]] | None = None
+        self._table: DeviceTable | None = None
+        self._source: SystemSource[Counts] | None = None
         self._tcp: Tcp | None = None
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._kept: LastValues | None = None
         self._counters = Counters()
-        self._interfaces: dict[str, _Interface] = {}
 
     def waits(self) -> bool:
         return False
 
     def open(self, given: Given) -> None:
         """Open the files; raise Unavailable if there is no interface to count."""
-        self._level = given.level
         self.close()
+        kept = LastValues(given.state, "network", self._config.proc)
+        self._table = DeviceTable(COLUMNS, given.level, self._counted, kept, self._folder.joinpath)
         try:
-            self._source = _source(self._config.proc)
+            self._source = _source(self._config.proc, self._table)
             if sys.platform == "linux":
-                self._tcp = Tcp(self._source.path.parent, self._level)
+                self._tcp = Tcp(self._source.path.parent, given.level)
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
-        traffic = self._read(self._source)
-        if not traffic:
+        if not self._source.read():
             raise Unavailable(f"no network interface but the loopback in {self._source}")
-        self._kept = LastValues(given.state, "network", self._config.proc)
-        self._counters, self._interfaces = Counters(kept=self._kept, device=self._folder / "lo"), {}
+        self._kept, self._counters = kept, Counters(kept=kept, device=self._folder / "lo")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters and their sums."""
         assert self._source is not None
-        traffic = self._read(self._source)
-        if traffic:
-            yield self._counters.total(SENT, at, {name: counted.sent for name, counted in traffic.items()})
-            yield self._counters.total(RECEIVED, at, {name: counted.received for name, counted in traffic.items()})
-        if self._level >= Level.DETAILED:
-            yield from self._interface_points(at, traffic)
+        assert self._table is not None
+        traffic = self._source.read()
+        yield from self._table.points(at, traffic)
         if self._tcp:
             if self._pace.is_due():
                 yield from self._allowances.points(at, traffic)
@@ -208,27 +189,9 @@ class NetworkCollector(Collector):
         if self._kept:
             self._kept.save(at)
 
-    def _interface_points(self, at: int, traffic: dict[str, _Traffic]) -> Iterable[Datapoint]:
-        self._interfaces = {name: self._interfaces.get(name) or self._interface(name) for name in traffic}
-        for name, (counters, both, out, into) in self._interfaces.items():
-            counted = traffic[name]
-            if self._level >= Level.ALL:
-                yield counters.point(INTERFACE_SENT, at, counted.sent, both)
-                yield counters.point(INTERFACE_RECEIVED, at, counted.received, both)
-            yield counters.point(ERRORS, at, counted.errors_sent, out)
-            yield counters.point(ERRORS, at, counted.errors_received, into)
-            if counted.drops_sent is not None:
-                yield counters.point(DROPS, at, counted.drops_sent, out)
-            yield counters.point(DROPS, at, counted.drops_received, into)
-
-    def _interface(self, name: str) -> _Interface:
-        both = Dimensions(interface=name)
-        counters = Counters(kept=self._kept, device=self._folder / name)
-        return counters, both, both | {"direction": "sent"}, both | {"direction": "received"}
-
     def describe(self) -> str:
         """Return the names of the interfaces."""
-        names = list(self._read(self._source)) if self._source else []
+        names = list(self._source.read()) if self._source else []
         return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
 
     def close(self) -> None:
@@ -236,6 +199,7 @@ class NetworkCollector(Collector):
         close_all(self._source, self._tcp, self._kept)
         self._source = self._tcp = self._kept = None
 
-    def _read(self, source: SystemSource[dict[str, _Traffic]]) -> dict[str, _Traffic]:
-        traffic, loopback = source.read(), "lo" if sys.platform == "linux" else r"lo\d*"
-        return {name: of for name, of in traffic.items() if self._config.loopback or not re.fullmatch(loopback, name)}
+    def _counted(self, names: Collection[str]) -> Collection[str]:
+        """Return the names of interfaces that count."""
+        loopback = "lo" if sys.platform == "linux" else r"lo\d*"
+        return [name for name in names if self._config.loopback or not re.fullmatch(loopback, name)]
