@@ -15,7 +15,7 @@ from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
+from chipwatch.host.cgroup import Cgroup, CgroupLimits, GroupFiles
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import parse_stat
 from chipwatch.host.procfs import close_all, epoch
@@ -72,7 +72,7 @@ class ContainerCollector(Collector):
         self._environ = environ
         self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"
         self._clock = time.monotonic_ns
-        self._usage: Usage | None = None
+        self._usage: GroupFiles | None = None
         self._identity: object = None
         self._where = ""
         self._limits = CgroupLimits(None, None)
@@ -145,7 +145,9 @@ class ContainerCollector(Collector):
             if identity != self._identity:
                 start_time = None if self._identity else self._started(container)
                 self.close()
-                self._usage, self._identity, self._last = Usage(container), identity, None
+                words = ("cpu", "memory", "inactive", "throttled", "oom_kills")
+                self._usage = GroupFiles(container, *words[: 5 if self._level >= Level.DETAILED else 3])
+                self._identity, self._last = identity, None
                 self._counters = Counters(start_time)
                 self._where = str(next(iter(container.folders.values())).chain[0])
             # The agent may be pinned to fewer CPUs than the container, so its affinity counts only without a CPU set.
@@ -154,27 +156,29 @@ class ContainerCollector(Collector):
         self._due = now + REFRESH
 
     def _read(self, at: int) -> Iterator[Datapoint]:
-        usage, limits = self._usage, self._limits
-        if not usage:
+        limits = self._limits
+        if not self._usage:
             return
-        now, cpu = self._clock(), usage.cpu(throttled=self._level >= Level.DETAILED)
-        if cpu.used is not None:
-            if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
-                share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
+        now, get = self._clock(), self._usage.read().get
+        if (used := get("cpu")) is not None:
+            if self._last and limits.cpus and now > self._last[0] and used >= self._last[1]:
+                share = (used - self._last[1]) / (now - self._last[0]) / limits.cpus
                 # It may exceed 100 % by a burst of the quota, or if a limit was raised since the last refresh.
                 yield CPU_UTILIZATION.point(at, min(100.0, 100 * share))
-            self._last = now, cpu.used
-        if memory := usage.memory():
-            yield MEMORY_USED.point(at, memory.working_set)
+            self._last = now, used
+        memory, inactive = get("memory"), get("inactive")
+        if memory is not None and inactive is not None:
+            # Without the inactive page cache, which the kernel reclaims first; the files are read one after the other.
+            working_set = max(0, memory - inactive)
+            yield MEMORY_USED.point(at, working_set)
             if limits.memory:
-                yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * memory.working_set / limits.memory))
+                yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * working_set / limits.memory))
         if limits.memory:
             yield MEMORY_LIMIT.point(at, limits.memory)
-        if self._level >= Level.DETAILED:
-            if cpu.throttled is not None:
-                yield self._counters.point(CPU_THROTTLED, at, cpu.throttled / 1e9)
-            if (kills := usage.oom_kills()) is not None:
-                yield self._counters.point(OOM_KILLS, at, kills)
+        if (throttled := get("throttled")) is not None:
+            yield self._counters.point(CPU_THROTTLED, at, throttled / 1e9)
+        if (kills := get("oom_kills")) is not None:
+            yield self._counters.point(OOM_KILLS, at, kills)
 
     def _started(self, container: Cgroup) -> int | None:
         """

@@ -7,6 +7,7 @@ Files: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kerne
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import re
@@ -20,7 +21,6 @@ from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept,
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
 """From this number on, a memory limit of v1 means "no limit": it is the largest number of pages, in bytes."""
-FIGURE = re.compile(rb"^(?:(\w+) )?(\d{1,19})$", re.MULTILINE)
 MAX_CPUS = 1 << 16
 """Limit for the number of a CPU; no kernel supports so many."""
 
@@ -117,78 +117,73 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
     return CgroupLimits(min(cpus, default=None), min(memory, default=None))
 
 
-class CpuUse(NamedTuple):
-    """CPU time of a cgroup and its descendants since its creation, in ns; None if the kernel does not report it."""
+class GroupRow(NamedTuple):
+    """A value in a file of a cgroup: its place in cgroup v2 and in v1, None if there is none."""
 
-    used: int | None
-    throttled: int | None
-
-
-class MemoryUse(NamedTuple):
-    """Memory of a cgroup and its descendants, in bytes."""
-
-    current: int
-    """All memory, with the page cache."""
-    working_set: int
-    """Memory without the inactive page cache, which the kernel reclaims first; defined as in Kubernetes."""
+    controller: str
+    v2: tuple[str, str, int] | None
+    """The file's name, the pattern of the text before the number, and what to multiply the number by."""
+    v1: tuple[str, str, int] | None
 
 
-FILES: Final = {
-    "memory": ("memory", "memory.current", "memory.usage_in_bytes"),
-    "memory.stat": ("memory", "memory.stat", "memory.stat"),
-    "peak": ("memory", "memory.peak", "memory.max_usage_in_bytes"),
-    "events": ("memory", "memory.events", "memory.oom_control"),
-    "swap": ("memory", "memory.swap.current", "memory.stat"),
-    "cpu": ("cpu", "cpu.stat", "cpu.stat"),
-    "cpuacct": ("cpuacct", None, "cpuacct.usage"),
+CPU, MEMORY = "cpu.stat", "memory.stat"
+ROWS: Final = {
+    "cpu": GroupRow("cpuacct", (CPU, "usage_usec ", 1000), ("cpuacct.usage", "", 1)),
+    "throttled": GroupRow("cpu", (CPU, "throttled_usec ", 1000), (CPU, "throttled_time ", 1)),
+    "periods": GroupRow("cpu", (CPU, "nr_periods ", 1), (CPU, "nr_periods ", 1)),
+    "throttled_periods": GroupRow("cpu", (CPU, "nr_throttled ", 1), (CPU, "nr_throttled ", 1)),
+    "memory": GroupRow("memory", ("memory.current", "", 1), ("memory.usage_in_bytes", "", 1)),
+    "inactive": GroupRow("memory", (MEMORY, "inactive_file ", 1), (MEMORY, "total_inactive_file ", 1)),
+    "peak": GroupRow("memory", ("memory.peak", "", 1), ("memory.max_usage_in_bytes", "", 1)),
+    "swap": GroupRow("memory", ("memory.swap.current", "", 1), (MEMORY, "total_swap ", 1)),
+    "oom_kills": GroupRow("memory", ("memory.events", "oom_kill ", 1), ("memory.oom_control", "oom_kill ", 1)),
+    "io_some": GroupRow("", ("io.pressure", "some .*total=", 1000), None),
+    "cpu_some": GroupRow("", ("cpu.pressure", "some .*total=", 1000), None),
+    "memory_full": GroupRow("", ("memory.pressure", "full .*total=", 1000), None),
 }
-"""The files that are read, by our word: the controller, and the file's name in cgroup v2 and v1."""
+"""The values by our word: of a cgroup and its descendants since its creation, in ns and bytes."""
 
 
 class GroupFiles:
-    """Files of one cgroup that stay open. Reading them raises OSError once the cgroup is removed."""
+    """Reads values of one cgroup, whose files stay open."""
 
     def __init__(self, cgroup: Cgroup, *words: str) -> None:
-        """Open the files that `words` name in FILES."""
-        files = {word: kept(cgroup.folder(FILES[word][0]), *FILES[word][1:]) for word in words}
-        self.files = {word: file for word, file in files.items() if file}
-        """The open files by word; files that the kernel lacks are missing."""
+        """Open the files of the values that `words` name in ROWS."""
+        self._cgroup = cgroup
+        self._files: dict[Path, KeptFile] = {}
+        self.places: dict[str, tuple[Path, re.Pattern[bytes], int]] = {}
+        """The place of each value that the kernel has."""
+        self.open(*words)
 
-    def figures(self, word: str) -> dict[bytes, int]:
-        """Return the numbers of a file by name; a number without a name has b"". Empty if the file is missing."""
-        return figures(self.files.get(word))
+    def open(self, *words: str) -> None:
+        """Read further values, too."""
+        for word in words:
+            row = ROWS[word]
+            folder = self._cgroup.folder(row.controller)
+            if not folder or not (place := row.v2 if folder.v2 else row.v1):
+                continue
+            name, before, scale = place
+            path = folder.chain[0] / name
+            if file := self._files.get(path) or open_kept(path):
+                self._files[path] = file
+                self.places[word] = path, re.compile(rb"\n%b(\d{1,19})\b" % before.encode()), scale
+
+    def read(self) -> dict[str, int | None]:
+        """Return each value; None if the kernel does not report it. Raise OSError once the cgroup is removed."""
+        texts = {}
+        for path, file in self._files.items():
+            try:
+                texts[path] = b"\n" + file.read(RECORD)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:  # the kernel measures no pressure (psi=0)
+                    raise
+                texts[path] = b""
+        found = {word: (pattern.search(texts[path]), scale) for word, (path, pattern, scale) in self.places.items()}
+        return {word: int(match[1]) * scale if match else None for word, (match, scale) in found.items()}
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        close_all(*self.files.values())
-
-
-class Usage(GroupFiles):
-    """Reads the usage of one cgroup; a value that the kernel does not report is None."""
-
-    def __init__(self, cgroup: Cgroup) -> None:
-        super().__init__(cgroup, "cpu", "cpuacct", "memory", "memory.stat", "events")
-
-    def cpu(self, *, throttled: bool = True) -> CpuUse:
-        """Return the CPU time that was used, and on request the time for which threads were `throttled`."""
-        has_own = "cpuacct" in self.files
-        stat = self.figures("cpu") if throttled or not has_own else {}
-        if has_own:
-            return CpuUse(self.figures("cpuacct").get(b""), stat.get(b"throttled_time"))
-        used, held = stat.get(b"usage_usec"), stat.get(b"throttled_usec")
-        return CpuUse(None if used is None else used * 1000, None if held is None else held * 1000)
-
-    def memory(self) -> MemoryUse | None:
-        """Return the memory in use, or None."""
-        current, stat = self.figures("memory").get(b""), self.figures("memory.stat")
-        inactive = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
-        if current is None or inactive is None:
-            return None
-        return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
-
-    def oom_kills(self) -> int | None:
-        """Return the number of processes that the OOM killer killed, or None."""
-        return self.figures("events").get(b"oom_kill")
+        close_all(*self._files.values())
 
 
 def cpu_list(words: str) -> set[int]:
@@ -243,17 +238,6 @@ def _quota(words: str) -> float | None:
     """Return quota / period in CPUs, or None if there is no quota: `max` in v2, -1 in v1, or no such file."""
     quota, period = [*map(count, words.split()), None, None][:2]
     return quota / period if quota and period else None
-
-
-def kept(folder: CgroupFolder | None, v2: str | None, v1: str) -> KeptFile | None:
-    """Open a file of `folder`, by its name in v2 or v1; return None if it cannot be opened."""
-    name = folder and (v2 if folder.v2 else v1)
-    return open_kept(folder.chain[0] / name) if folder and name else None
-
-
-def figures(file: KeptFile | None) -> dict[bytes, int]:
-    """Return the numbers of a file by name; a number without a name has b"". Raise OSError."""
-    return {name: int(figure) for name, figure in FIGURE.findall(file.read(RECORD))} if file else {}
 
 
 def field(lines: str, key: str) -> str:

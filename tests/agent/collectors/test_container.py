@@ -154,6 +154,11 @@ def test_moving_to_another_cgroup_gives_no_share_once(box):
     assert values(collector.collect(0))[CPU_UTILIZATION] == 50.0
 
 
+def test_the_working_set_is_never_below_zero(box):
+    (box.inside(f"/docker/{ID}") / "memory.stat").write_text(f"inactive_file {99 * GIB}\n")
+    assert values(box.opened().collect(0))[MEMORY_USED] == 0
+
+
 def test_a_removed_cgroup_is_reported_and_searched_again(box, monkeypatch):
     box.inside(f"/docker/{ID}")
     collector = box.opened()
@@ -162,7 +167,7 @@ def test_a_removed_cgroup_is_reported_and_searched_again(box, monkeypatch):
     def gone():
         raise OSError(19, "No such device")
 
-    monkeypatch.setattr(collector._usage, "memory", gone)
+    monkeypatch.setattr(collector._usage, "read", gone)
     with pytest.raises(PartlyCollected, match="is gone: No such device"):
         list(collector.collect(0))
     monkeypatch.undo()

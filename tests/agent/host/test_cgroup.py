@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, CgroupFolder, Usage, cpu_list, effective, of_process
+from chipwatch.host.cgroup import ROWS, Cgroup, CgroupFolder, GroupFiles, cpu_list, effective, of_process
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")
@@ -154,8 +154,7 @@ def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
     found = of_process(tmp_path, tmp_path)
     assert found.folders == {}
     assert effective(tmp_path, found) == (None, None)
-    assert Usage(found).cpu() == (None, None)
-    assert (Usage(found).memory(), Usage(found).oom_kills()) == (None, None)
+    assert GroupFiles(found, *ROWS).read() == {}
 
 
 def test_a_removed_cgroup_has_no_place(machine):
@@ -174,10 +173,8 @@ def test_odd_characters_in_paths(machine):
 def test_v2_usage_of_a_captured_leaf(machine):
     machine.process("0::/box\n", V2_MOUNT.format(root="/"))
     shutil.copytree(FIXTURES / "v2", machine.sys / "fs/cgroup/box")
-    usage = Usage(machine.find())
-    assert usage.cpu() == (98701325189_000, 19175137007_000)
-    assert usage.memory() == (13071106048, 13071106048 - 2935459840)
-    assert usage.oom_kills() == 0
+    usage = GroupFiles(machine.find(), "cpu", "throttled", "memory", "inactive", "oom_kills")
+    assert [*usage.read().values()] == [98701325189_000, 19175137007_000, 13071106048, 2935459840, 0]
     assert (machine.find().cpu_quota(), machine.find().cpuset(), machine.find().memory_limit()) == (
         48,
         96,
@@ -197,24 +194,16 @@ def test_v1_usage(machine):
         memory__stat="cache 5\ninactive_file 7\ntotal_cache 5\ntotal_inactive_file 300\n",
         memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
     )
-    usage = Usage(machine.find())
-    assert usage.cpu() == (34905000000, 123456)
-    assert usage.cpu(throttled=False) == (34905000000, None)
-    assert usage.memory() == (1000, 700)
-    assert usage.oom_kills() == 3
-
-
-def test_the_working_set_is_never_below_zero(machine):
-    machine.process("0::/\n", V2_MOUNT.format(root="/"))
-    machine.group("", memory__current="100\n", memory__stat="inactive_file 4096\n")
-
-    assert Usage(machine.find()).memory() == (100, 0)
+    assert GroupFiles(machine.find(), *ROWS).read() == {
+        "cpu": 34905000000, "throttled": 123456, "periods": 10, "throttled_periods": 2, "memory": 1000, "inactive": 300,
+        "swap": None, "oom_kills": 3,
+    }  # fmt: skip
 
 
 def test_the_kills_are_unknown_on_an_old_kernel_that_does_not_count_them(machine):
     machine.process("5:memory:/\n", v1_mounts("/", "memory"))
     machine.group("memory", memory__oom_control="oom_kill_disable 0\nunder_oom 0\n")
-    assert Usage(machine.find()).oom_kills() is None
+    assert GroupFiles(machine.find(), "oom_kills").read() == {"oom_kills": None}
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class JobsCollector(Collector):
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Read the usage of a cgroup; forget the cgroup and return None if it is gone."""
         try:
-            return self._groups[path].read(self._clock(), blocked=path in waiting)
+            return self._groups[path].usage(self._clock(), blocked=path in waiting)
         except OSError:
             self._groups.pop(path).close()
             return None

@@ -230,7 +230,7 @@ def test_a_job_that_ended_between_two_ticks_is_gone(machine):
     collector = machine.collector()
     assert len(read(collector)[1].uses) == 2
     shutil.rmtree(machine.groups / path.strip("/"))  # files on a disk can still be read: a cgroup's answer ENODEV
-    collector._groups[path].files["cpu"].close()
+    collector._groups[path].close()
     points, facts = read(collector)
     assert [use.owner.job for use in facts.uses] == ["8"]
     assert {key[1] for key in points} == {"8"}
