@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.deploy import tools
 
-from chipwatch.host.allocations import Allocations
+from chipwatch.collectors.jobs.allocations import Allocations
 from chipwatch.host.job_numbers import FOLDERS, JobNumbers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slurmd runs on Linux")

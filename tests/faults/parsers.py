@@ -16,6 +16,7 @@ from tests.faults.corruptions import COMMON, POINTS, window
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.apple import source
 from chipwatch.collectors.intel import card, xpu_smi
+from chipwatch.collectors.jobs import allocations as kubelet
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
@@ -29,7 +30,6 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.config.identity.local import Kubernetes
 from chipwatch.contract.datapoint import Level
 from chipwatch.engine.spool.sqlite import decode_points, encode_points
-from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.gpu_metrics import plausible
 from chipwatch.host.last_values import LastValues

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from chipwatch.collectors.jobs.allocations import Allocations
 from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits, run_delay
@@ -19,7 +20,6 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
-from chipwatch.host.allocations import Allocations
 from chipwatch.host.owners import OwnedProcess, Owners
 from chipwatch.host.process_tree import ProcTree, parse_stat
 from chipwatch.host.procfs import close_all, read

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.host import allocations as kubelet
-from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations, Kubelet, KubeletFailed, PodDevice
+from chipwatch.collectors.jobs import allocations as kubelet
+from chipwatch.collectors.jobs.allocations import KEPT, MAX_JOBS, Allocations, Kubelet, KubeletFailed, PodDevice
 
 
 def field(number: int, *parts: bytes | str) -> bytes:
@@ -357,7 +357,7 @@ def test_a_socket_that_nobody_serves_is_reported(tmp_path):
 
 def test_grpc_is_loaded_only_where_there_is_a_socket(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from chipwatch.host.allocations import Allocations\n"
+        "import sys; from pathlib import Path; from chipwatch.collectors.jobs.allocations import Allocations\n"
         f"assert Allocations(Path({str(tmp_path)!r}), None, None, {{}}).read() == []\n"
         "print('grpc' in sys.modules)"
     )
