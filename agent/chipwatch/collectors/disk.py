@@ -16,7 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, 
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.blocking_call import BlockingCall, at_once
-from chipwatch.host.device_table import Column, Counts, DeviceTable
+from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
 from chipwatch.host.procfs import SystemSource, close_all
@@ -51,10 +51,14 @@ def _bytes(sectors: bytes) -> int:
 
 
 COLUMNS: Final = (
-    Column(READ, 5, _bytes), Column(WRITTEN, 9, _bytes), Column(DEVICE_READ, 5, _bytes),
-    Column(DEVICE_WRITTEN, 9, _bytes), Column(OPERATIONS, 3, dims=Dimensions(direction="read")),
-    Column(OPERATIONS, 7, dims=Dimensions(direction="write")), Column(BUSY, 12, lambda word: int(word) / 1000),
-)  # fmt: skip
+    DeviceColumn(READ, 5, _bytes),
+    DeviceColumn(WRITTEN, 9, _bytes),
+    DeviceColumn(DEVICE_READ, 5, _bytes),
+    DeviceColumn(DEVICE_WRITTEN, 9, _bytes),
+    DeviceColumn(OPERATIONS, 3, dims=Dimensions(direction="read")),
+    DeviceColumn(OPERATIONS, 7, dims=Dimensions(direction="write")),
+    DeviceColumn(BUSY, 12, lambda word: int(word) / 1000),
+)
 """Columns of /proc/diskstats: Documentation/admin-guide/iostats.rst of Linux."""
 
 # Names of whole disks, used if /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a path to one),

@@ -14,7 +14,7 @@ Counts = Mapping[str, Sequence[Any]]
 """The counts of each device by its name, in the order of the columns; None if the system does not count one."""
 
 
-class Column(NamedTuple):
+class DeviceColumn(NamedTuple):
     """A column of the table: a counter of each device or, if the metric has no dimensions, of all together."""
 
     metric: Metric
@@ -31,7 +31,7 @@ class DeviceTable:
 
     def __init__(
         self,
-        columns: Iterable[Column],
+        columns: Iterable[DeviceColumn],
         level: Level,
         choose: Callable[[Collection[str]], Collection[str]],
         kept: LastValues,

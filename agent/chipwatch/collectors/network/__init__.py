@@ -16,7 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, c
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
-from chipwatch.host.device_table import Column, Counts, DeviceTable
+from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import SystemSource, close_all, open_kept
@@ -96,9 +96,15 @@ def _places(names: bytes) -> tuple[int, list[tuple[Metric, int]]]:
 
 OUT, IN = Dimensions(direction="sent"), Dimensions(direction="received")
 COLUMNS: Final = (
-    Column(SENT, 8), Column(RECEIVED, 0), Column(INTERFACE_SENT, 8), Column(INTERFACE_RECEIVED, 0),
-    Column(ERRORS, 10, dims=OUT), Column(ERRORS, 2, dims=IN), Column(DROPS, 11, dims=OUT), Column(DROPS, 3, dims=IN),
-)  # fmt: skip
+    DeviceColumn(SENT, 8),
+    DeviceColumn(RECEIVED, 0),
+    DeviceColumn(INTERFACE_SENT, 8),
+    DeviceColumn(INTERFACE_RECEIVED, 0),
+    DeviceColumn(ERRORS, 10, dims=OUT),
+    DeviceColumn(ERRORS, 2, dims=IN),
+    DeviceColumn(DROPS, 11, dims=OUT),
+    DeviceColumn(DROPS, 3, dims=IN),
+)
 """Columns of /proc/net/dev."""
 
 
