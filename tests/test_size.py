@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 
@@ -117,29 +116,6 @@ def test_what_moves_keeps_its_budget_and_rooms_that_change_have_one_sum(commit, 
     assert budget.raised(EMPTY | {"lines": {"a": 3, "b": 2}}, tmp_path) == []
     assert len(budget.raised(EMPTY | {"lines": {"a": 5, "b": 2}}, tmp_path)) == 1
     assert len(budget.raised(EMPTY | {"lines": {"a": 3}, "attributes": {"a.py:A": 16}}, tmp_path)) == 1
-
-
-@HAS_GIT
-def test_a_shallow_clone_compares_with_what_it_has(commit, tmp_path):
-    commit({"lines": {"a": 3}})
-    commit({"lines": {"a": 2}})
-    clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{tmp_path}", clone], check=True)
-    assert budget.raised(EMPTY | {"lines": {"a": 2}}, clone) == []
-    assert len(budget.raised(EMPTY | {"lines": {"a": 3}}, clone)) == 1
-
-
-def test_without_git_nothing_is_known_of_earlier_budgets(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert budget.raised(EMPTY | {"lines": {"a": 3}}, tmp_path) == []
-
-
-def test_budgets_are_read_as_they_were_written(tmp_path):
-    (tmp_path / "tools").mkdir()
-    budgets = EMPTY | {"lines": {"b": 2, "a": 1}}
-    budget.write(budgets, tmp_path)
-    assert budget.read(tmp_path) == budgets
-    assert json.loads((tmp_path / budget.FILE).read_text()) == budgets
 
 
 def test_nothing_is_over_its_budget_and_no_budget_was_raised():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 
@@ -31,27 +30,6 @@ def test_the_median_decides():
     assert Figure("a", "ms", 2.0, [1, 2, 99], "").verdict == "ok"
     assert Figure("a", "ms", 2.0, [1, 2.1, 3], "").verdict == "MISS"
     assert Figure("a", "ms", None, [1], "").verdict == "-"
-
-
-def test_the_table_is_aligned_and_tells_a_miss_and_a_reason():
-    found = [Figure("short", "ms", 1.0, [2.0, 3.0], "by hand"), Skipped("a longer name", "no such thing")]
-    lines = bench.table({"hostname": "h1", "date": "d"}, found).split("\n")
-    head, first, second = lines[3], lines[5], lines[6]
-    assert lines[0] == "hostname h1, date d"
-    assert head.index("how measured") == first.index("by hand") == second.index("no such thing")
-    assert "<= 1 ms" in first
-    assert "2.5 ms" in first
-    assert "2 .. 3 (n=2)" in first
-    assert "MISS" in first
-
-
-def test_the_json_says_what_was_compared():
-    found = [Figure("one", "ms", 1.0, [2.0, 3.0, 0.5], "by hand"), Skipped("two", "no such thing")]
-    told = json.loads(json.dumps(bench.report(bench.machine(), found, quick=True)))
-    assert told["compared"] == "median"
-    assert {"date", "hostname", "cpu", "cores", "kernel", "python"} <= told["machine"].keys()
-    assert told["figures"][0].items() >= {"median": 2.0, "min": 0.5, "max": 3.0, "verdict": "MISS"}.items()
-    assert told["figures"][1] == {"name": "two", "reason": "no such thing", "verdict": "skip"}
 
 
 def test_a_measurement_that_fails_or_cannot_be_made_leaves_the_others(monkeypatch, capsys):

@@ -5,7 +5,6 @@ walk of the model's enumerations and of the volumes, and cfn-lint.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import subprocess
@@ -235,25 +234,6 @@ def test_neuron_devices_are_given_to_the_agent_too():
 # -- mistakes ---------------------------------------------------------------------------------------------------
 
 AGENT = ("containerDefinitions", 0)
-MISTAKES = {
-    "no such log driver": (*AGENT, "logConfiguration", {"logDriver": "awslog"}),
-    "a negative number": (*AGENT, {"memoryReservation": -64}),
-    "a variable in the environment and in the secrets": (
-        *AGENT, {"environment": [{"name": "CHIPWATCH_LEVEL", "value": "all"}]},
-    ),
-    "a volume that nobody declares": (*AGENT, "mountPoints", 0, {"sourceVolume": "nope"}),
-    "the host's pids on Fargate": ({"requiresCompatibilities": ["FARGATE"]},),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_walk_of_the_model_sees_what_the_other_judges_do_not(mistake):
-    task = read(FOLDER / "task-definitions/daemon-ec2.json")
-    *path, change = MISTAKES[mistake]
-    functools.reduce(lambda part, key: part[key], path, task).update(change)
-    assert model(task)
-
-
 # -- IAM --------------------------------------------------------------------------------------------------------
 
 

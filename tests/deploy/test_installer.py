@@ -239,11 +239,6 @@ def test_a_dry_run_asks_the_wheelhouses_pip_and_says_what_is_missing(play):
     assert list(play.root.iterdir()) == []
 
 
-def test_a_dry_run_looks_for_the_archive(play):
-    done = play.cli("--version", "1.0", "--from", play.folder / "none.tar.gz", "--config", play.folder / "mine.toml", "--dry-run")  # fmt: skip
-    assert (done.returncode, "--from: " in done.stderr, "cannot be read" in done.stderr) == (1, True, True)
-
-
 @pytest.mark.parametrize("action", ["--rollback", "--uninstall", "--dry-run", None])
 def test_a_machine_with_the_deb_or_rpm_is_left_as_it_is(play, action):
     (play.root / "opt/chipwatch").mkdir(parents=True)
@@ -254,14 +249,6 @@ def test_a_machine_with_the_deb_or_rpm_is_left_as_it_is(play, action):
     assert [str(path.relative_to(play.root)) for path in play.root.rglob("*") if path.is_file()] == [
         "opt/chipwatch/chipwatch"
     ]
-
-
-def test_uninstall_leaves_nothing(play):
-    install(play, "1.0")
-    install(play, "2.0", "--environment", play.folder / "mine.toml")
-    assert (play.root / "usr/local/bin/chipwatch").is_symlink()
-    assert play.cli("--uninstall").returncode == 0
-    assert [path for path in play.root.rglob("*") if not path.is_dir() or "chipwatch" in path.name] == []
 
 
 @pytest.mark.parametrize(
@@ -292,17 +279,6 @@ def test_a_wrong_option_is_refused_by_name_before_anything_is_done(play, options
     assert (play.calls(), list(play.root.iterdir())) == ("", [])
 
 
-def test_help_names_every_option_that_is_taken(play):
-    done = play.cli("--help")
-    assert done.returncode == 0
-    text = boot.INSTALL.read_text()
-    taken = set(re.findall(r"(?m)^ +(--[a-z0-9-]+)(?: \| (--[a-z]+))?\) ", text))
-    options = {word for pair in taken for word in pair if word} | {
-        f"--{name.replace('_', '-')}" for name in re.search(r"names='(.*)'", text)[1].split()
-    }
-    assert {word for word in options - {"--help", "--wheelhouse", "--sums-sha256"} if word not in done.stdout} == set()
-
-
 def test_the_variables_of_the_service_hold_for_the_installation_too_and_stay_secret(play):
     (play.folder / "proxy").write_text(
         '# ours\nHTTPS_PROXY="http://user:hunter2@proxy:3128"\nPATH=/nowhere\nnot a variable\n'
@@ -313,22 +289,6 @@ def test_the_variables_of_the_service_hold_for_the_installation_too_and_stay_sec
     assert "proxy=http://user:hunter2@proxy:3128\n" in play.calls()
     assert "hunter2" not in done.stdout + done.stderr
     assert ((play.root / "etc/chipwatch/environment").stat().st_mode & 0o777) == 0o600
-
-
-def test_variables_of_the_service_do_not_change_the_installer(play):
-    precious = play.folder / "precious"
-    precious.mkdir()
-    names = "work base root agent release dry wrong switching IFS UID PPID BASH_VERSINFO SHELLOPTS OPTIND CDPATH"
-    (play.folder / "odd").write_text("".join(f"{name}={precious}\n" for name in names.split()))
-    done = install(play, "1.0", "--environment", play.folder / "odd")
-    assert (done.returncode, precious.is_dir(), current(play)) == (0, True, "1.0"), done.stderr
-
-
-def test_the_present_variables_may_be_given_again(play):
-    (play.folder / "mine").write_text("A_B=c\n")
-    install(play, "1.0", "--environment", play.folder / "mine")
-    done = install(play, "2.0", "--environment", play.root / "etc/chipwatch/environment")
-    assert (done.returncode, current(play)) == (0, "2.0"), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -414,13 +374,6 @@ def test_over_https_it_fetches_what_this_python_and_machine_need_and_nothing_els
     assert "-m venv --without-pip" in play.calls()
 
 
-def test_the_same_files_in_another_folder_are_the_same_release(play, site):
-    place = play.folder / "site/1.0"
-    assert fetch(play, place, site).returncode == 0
-    done = fetch(play, place.rename(play.folder / "elsewhere"), site)
-    assert done.stdout == "chipwatch: 1.0 runs already\n"
-
-
 def test_over_https_other_bytes_than_the_sums_say_are_refused(play, site):
     (play.folder / "site/1.0/chipwatch-1.0-py3-none-any.whl").write_text("other")
     done = fetch(play, HOST, site)
@@ -442,11 +395,6 @@ def test_no_password_is_printed_whichever_program_says_it(play, site, password):
     assert [done.returncode for done in said] == [1, 2]
     assert "Unsupported syntax in 'http://***@a proxy'" in said[0].stderr
     assert "ter2" not in "".join(done.stdout + done.stderr for done in said)
-
-
-def test_without_curl_an_address_is_refused_at_once(play):
-    done = fetch(play, HOST, "ab" * 32)
-    assert (done.returncode, done.stderr) == (1, "chipwatch: --from: https:// takes curl, and it is not on PATH\n")
 
 
 @pytest.mark.parametrize("way", ["file", "folder", "https"])

@@ -14,7 +14,6 @@ from tests.deploy import boot
 from tests.deploy import terraform as tf
 from tests.deploy import test_terraform_aws as aws
 from tests.deploy import test_terraform_google as google
-from tests.doubles.terraform import trim
 from tools.dashboards import terraform_aws, terraform_google
 from tools.installers import installers
 
@@ -131,27 +130,6 @@ def test_what_can_have_tags_labels_and_a_place_has_them(module):
     for kind, name, text in re.findall(resources, (module / "main.tf").read_text(), re.DOTALL | re.MULTILINE):
         for attribute in have.keys() & known[kind]["block"]["attributes"].keys():
             assert re.search(have[attribute], text, re.MULTILINE), (name, attribute)
-
-
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_the_stand_in_has_what_is_used_and_nothing_else(cloud):
-    used = trim.used()
-    for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
-        wanted = {name for name in used[kind] if name.startswith(f"{cloud}_")}
-        assert set(schema(cloud)[0][part]) == wanted, "`python -m tests.doubles.terraform.trim` makes the schema again"
-
-
-def test_the_stand_in_sees_what_is_wrong(terraform, tmp_path, monkeypatch):
-    monkeypatch.setattr(tf, "ROOT", tmp_path)
-    for kind, text, command, said in (
-        ("aws_sns_topic", 'titel = "a"', "validate", "Unsupported argument"),
-        ("aws_cloudwatch_dashboard", 'dashboard_name = "a"\n  dashboard_body = "{"', "plan", "no JSON"),
-    ):
-        (module := tmp_path / kind).mkdir()
-        (module / "main.tf").write_text(f'resource "{kind}" "a" {{\n  {text}\n}}\n')
-        terraform.init(module)
-        done = terraform(module, command, "-no-color")
-        assert (done.returncode, said in done.stdout + done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

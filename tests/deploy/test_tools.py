@@ -40,24 +40,6 @@ def test_what_cannot_be_had_is_left_out_with_a_reason_and_leaves_nothing_half_ma
     assert {path.name for path in (tmp_path / "tools").iterdir()} == {f"{name}.log" for name in said}
 
 
-def test_a_part_that_fails_once_is_tried_again_and_a_hopeless_one_is_left_out_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "PAUSE", 0)
-    tries = []
-
-    def moody(run):
-        tries.append("moody")
-        run(sys.executable, "-c", f"import sys; sys.exit({len(tries)} < 3)")
-        (tmp_path / "moody").touch()
-
-    def impossible(run):
-        tries.append("impossible")
-        raise tools.Missing("not for this machine")
-
-    parts = [("moody", "moody", "1", moody), ("impossible", "impossible", "1", impossible)]
-    assert tools.install_parts(tmp_path, parts) == ["impossible"]
-    assert tries == ["moody", "moody", "moody", "impossible"]
-
-
 @pytest.mark.parametrize(
     ("left_out", "fails"), [([], False), (["helm"], True), (["other"], False), (["helm", "venv", "helm4"], False)]
 )
@@ -67,30 +49,6 @@ def test_ci_fails_if_one_of_its_checkers_alone_is_left_out(left_out, fails, tmp_
     monkeypatch.setattr(sys, "argv", ["tools.py", "--expect", str(listed)])
     with pytest.raises(SystemExit, match="names helm: install it") if fails else nullcontext():
         tools.check(left_out, parts=3)
-
-
-def test_what_is_there_as_pinned_is_not_installed_again(tmp_path, monkeypatch, capsys):
-    made = []
-
-    def part(name, product):
-        def make(run):
-            made.append(name)
-            (tmp_path / product).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / product).touch()
-
-        return make
-
-    monkeypatch.setattr(tools, "TOOLS", tmp_path)
-    monkeypatch.setattr(tools, "_venv", part("venv", "venv/bin/checkov"))
-    monkeypatch.setattr(tools, "_helm", part("helm", "bin/helm"))
-    monkeypatch.setattr(tools, "_helm4", part("helm4", "helm4/bin/python"))
-    tools.install()
-    tools.install()
-    assert made == ["venv", "helm", "helm4"]
-    (tmp_path / "bin/helm").unlink()
-    (tmp_path / "venv.stamp").write_text("other pins")
-    tools.install()
-    assert made == ["venv", "helm", "helm4", "venv", "helm"]
 
 
 @pytest.mark.parametrize("pins", [tools.PINS, tools.PINS_HELM4], ids=lambda path: path.stem)

@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -67,6 +67,21 @@ def isolate(monkeypatch: Any) -> None:
         monkeypatch.delenv(name)
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
+
+
+def signature(
+    path: str, headers: Mapping[str, str], raw: bytes, *, scope: Sequence[str], names: str, secret: str
+) -> tuple[str, str]:
+    """Return the signature (Version 4) of a request within a scope of day, region and service, and what it is of."""
+    lines = [f"{name}:{headers.get(name, '').strip()}" for name in names.split(";")]
+    parts = ["POST", urlsplit(path).path or "/", "", *lines, "", names, hashlib.sha256(raw).hexdigest()]
+    canonical, scope = "\n".join(parts), (*scope, "aws4_request")
+    hashed = hashlib.sha256(canonical.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{'/'.join(scope)}\n{hashed}"
+    key = f"AWS4{secret}".encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.new(key, text.encode(), "sha256").hexdigest(), canonical
 
 
 class Datum(NamedTuple):
@@ -244,7 +259,7 @@ class CloudwatchDouble:
         stamp = headers.get("x-amz-date", "")
         if not found or not re.fullmatch(r"\d{8}T\d{6}Z", stamp):
             return Answer(403, "MissingAuthenticationToken", "Missing Authentication Token")
-        key, day, region, scope, names, signature = found.groups()
+        key, day, region, scope, names, given = found.groups()
         if key not in self.credentials or headers.get("x-amz-security-token") != self.credentials[key][1]:
             return UNKNOWN_KEY
         if key in self.expired:
@@ -257,25 +272,13 @@ class CloudwatchDouble:
             relation = "earlier" if when < now else "later"
             message = f"Signature {word}: {stamp} is now {relation} than {edge:%Y%m%dT%H%M%SZ}"
             return Answer(403, "SignatureDoesNotMatch", message)
-        signed = names.split(";")
-        canonical = "\n".join(
-            (
-                "POST",
-                urlsplit(path).path or "/",
-                "",
-                *(f"{name}:{headers.get(name, '').strip()}" for name in signed),
-                "",
-                names,
-                hashlib.sha256(raw).hexdigest(),
-            )
-        )
-        hashed = hashlib.sha256(canonical.encode()).hexdigest()
-        text = f"AWS4-HMAC-SHA256\n{stamp}\n{day}/{region}/{scope}/aws4_request\n{hashed}"
-        secret = f"AWS4{self.credentials[key][0]}".encode()
-        for part in (day, region, scope, "aws4_request"):
-            secret = hmac.digest(secret, part.encode(), "sha256")
-        right = hmac.new(secret, text.encode(), "sha256").hexdigest()
-        if not {"host", "x-amz-date"} <= {*signed} or scope != service or not hmac.compare_digest(right, signature):
+        scopes, secret = (day, region, scope), self.credentials[key][0]
+        right, canonical = signature(path, headers, raw, scope=scopes, names=names, secret=secret)
+        if (
+            not {"host", "x-amz-date"} <= {*names.split(";")}
+            or scope != service
+            or not hmac.compare_digest(right, given)
+        ):
             told = "The request signature we calculated does not match the signature you provided. The Canonical String"
             return Answer(403, "SignatureDoesNotMatch", f"{told} for this request should have been '{canonical}'")
         return None

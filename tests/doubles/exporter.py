@@ -7,15 +7,16 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+
+from tests.doubles.web import WebDouble
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HUGE = 1_000_000_000
 
 
-class Exporter:
+class Exporter(WebDouble):
     """An exporter; `page`, `kind`, `zipped` and `answer` may be changed while it runs."""
 
     def __init__(self, page: str = "up 1\n", tls: ssl.SSLContext | None = None) -> None:
@@ -30,28 +31,10 @@ class Exporter:
         self.gate = threading.Event()
         """Opened, those that hang go on."""
         self._lock = threading.Lock()
-        double = self
+        super().__init__(tls=tls)
+        self.url += "/metrics"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                double._handle(self)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """A client may leave."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        if tls:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{self._server.server_port}/metrics"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def _handle(self, http: BaseHTTPRequestHandler) -> None:
+    def handle(self, http: BaseHTTPRequestHandler) -> None:
         with self._lock:
             self.requests.append({"path": http.path, **{key.lower(): value for key, value in http.headers.items()}})
             self.at_once += 1
@@ -150,11 +133,4 @@ class Exporter:
 
     def close(self) -> None:
         self.gate.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()

@@ -9,12 +9,12 @@ in Google's "Predefined metadata keys"; the values are invented.
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.doubles.web import WebDouble, give, reset
 
 SECRET = "s3cr3t-of-somebody"
 VM: dict[str, Any] = {
@@ -56,7 +56,7 @@ POD: dict[str, Any] = {
 """For a pod of GKE with Workload Identity: less, and the cluster."""
 
 
-class Gce:
+class Gce(WebDouble):
     """
     A metadata server; every setting may be changed while it runs.
 
@@ -77,30 +77,9 @@ class Gce:
         self.requests: list[str] = []
         """Method and path of each request, in the order in which they came."""
         self.headers: list[dict[str, str]] = []
-        self._closed = threading.Event()
-        double = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                double.handle(self)
-
-            def do_PUT(self) -> None:
-                double.handle(self)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """A client may leave."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self._server.server_port}"
+        super().__init__()
+        self.host = f"127.0.0.1:{self.port}"
         """As GCE_METADATA_HOST has it."""
-        self.url = f"http://{self.host}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def starts_in(self, seconds: float, trouble: str | int = "reset") -> None:
         """Be in `trouble` for that many seconds from now on."""
@@ -111,22 +90,16 @@ class Gce:
         self.headers.append(dict(http.headers))
         trouble = self.trouble if time.monotonic() < self.trouble_until else ""
         if trouble == "hang":
-            self._closed.wait(5)
+            self.closed.wait(5)
             http.close_connection = True
             return
         if trouble == "reset":
-            http.close_connection = True
-            http.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            http.connection.close()
+            reset(http)
             return
         status, body = (int(trouble), b"") if trouble else self._answer(http)
-        http.send_response(status)
-        http.send_header("Content-Length", str(len(body)))
-        http.send_header("Content-Type", "application/json" if body.startswith(b"{") else "application/text")
-        if self.flavor:
-            http.send_header("Metadata-Flavor", self.flavor)
-        http.end_headers()
-        http.wfile.write(body)
+        flavor = {"Metadata_Flavor": self.flavor} if self.flavor else {}
+        kind = "application/json" if body.startswith(b"{") else "application/text"
+        give(http, status, body, Content_Type=kind, **flavor)
 
     def _answer(self, http: BaseHTTPRequestHandler) -> tuple[int, bytes]:
         if http.headers.get("Metadata-Flavor") != "Google" or "X-Forwarded-For" in http.headers:
@@ -161,14 +134,3 @@ class Gce:
             camel = first + "".join(word.title() for word in rest)
             found = found.get(key, found.get(camel)) if isinstance(found, dict) else None
         return found
-
-    def close(self) -> None:
-        self._closed.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

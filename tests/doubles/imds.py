@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.doubles.web import WebDouble, give, reset
 
 DOCUMENT: dict[str, Any] = {
     "accountId": "123456789012",
@@ -36,7 +36,7 @@ DOCUMENT: dict[str, Any] = {
 ROOT = "/latest/meta-data"
 
 
-class Imds:
+class Imds(WebDouble):
     """
     A metadata service; every setting may be changed while it runs.
 
@@ -56,30 +56,7 @@ class Imds:
         self.requests: list[str] = []
         """Method and path of each request, in the order in which they came."""
         self._tokens: dict[str, float] = {}
-        self._closed = threading.Event()
-        double = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                double.handle(self)
-
-            def do_PUT(self) -> None:
-                double.handle(self)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """A client may leave."""
-
-        self._server = Server((host, 0), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        super().__init__(host)
 
     def forget(self) -> None:
         """Let every token be old."""
@@ -88,27 +65,22 @@ class Imds:
     def handle(self, http: BaseHTTPRequestHandler) -> None:
         self.requests.append(f"{http.command} {http.path}")
         if time.monotonic() < self.silent_until:
-            self._closed.wait(5)
+            self.closed.wait(5)
             http.close_connection = True
             return
-        self._closed.wait(self.delay)
+        self.closed.wait(self.delay)
         if http.command == "PUT" and self.hops:
             self._lose(http)
             return
         status, headers, body = self.answers.get(http.path) or self._answer(http)
-        http.send_response(status)
-        for key, value in {"Content-Length": str(len(body)), **headers}.items():
-            http.send_header(key, value)
-        http.end_headers()
-        http.wfile.write(body)
+        give(http, status, body, **headers)
 
     def _lose(self, http: BaseHTTPRequestHandler) -> None:
         http.close_connection = True
         if self.hops == "hang":
-            self._closed.wait(5)
+            self.closed.wait(5)
         else:
-            http.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            http.connection.close()
+            reset(http)
 
     def _answer(self, http: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
         if not self.enabled or "X-Forwarded-For" in http.headers:
@@ -142,14 +114,3 @@ class Imds:
     def tokens(self) -> list[str]:
         """Return the tokens that are good now."""
         return list(self._tokens)
-
-    def close(self) -> None:
-        self._closed.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

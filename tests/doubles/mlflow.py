@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.doubles.web import WebDouble, give
 
 LATEST = ("step", "timestamp", "value")
 
@@ -30,7 +31,7 @@ class Run:
         return {"metrics": [*newest.values()]}
 
 
-class MlflowDouble:
+class MlflowDouble(WebDouble):
     """The server; `answer` may be set to what it does with a request, or None for MLflow's own answer."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, prefix: str = "", *, keeps: bool = True) -> None:
@@ -41,37 +42,8 @@ class MlflowDouble:
         self.answer: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
         """Called with a request and its path; whether it has answered."""
         self.prefix, self._keeps = prefix, keeps
-        double = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                double._handle(self)
-
-            do_POST = do_GET  # noqa: N815  # a name of http.server
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """A client may leave."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        if tls:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{self._server.server_port}{prefix}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(tls=tls, version="1.1")
+        self.url += prefix
 
     def add(self, run: str = "r1", **info: Any) -> Run:
         self.runs[run] = Run(run_id=run, **info)
@@ -80,7 +52,7 @@ class MlflowDouble:
     def batches(self) -> list[dict[str, Any]]:
         return [body for path, _, body in self.requests if path.endswith("/log-batch")]
 
-    def _handle(self, http: BaseHTTPRequestHandler) -> None:
+    def handle(self, http: BaseHTTPRequestHandler) -> None:
         body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
         url = urlsplit(http.path)
         if not self._keeps and url.path.endswith("/log-batch"):
@@ -120,11 +92,5 @@ class MlflowDouble:
 
 def say(http: BaseHTTPRequestHandler, status: int, content: Any, **headers: str) -> bool:
     """Answer with `content`, in JSON unless it is bytes."""
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    http.send_response(status)
-    for key, value in headers.items():
-        http.send_header(key.replace("_", "-"), value)
-    http.send_header("Content-Length", str(len(body)))
-    http.end_headers()
-    http.wfile.write(body)
+    give(http, status, content if isinstance(content, bytes) else json.dumps(content).encode(), **headers)
     return True

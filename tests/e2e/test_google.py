@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.gce import VM, Gce
 from tests.doubles.monitoring import MonitoringDouble
 from tests.faults.lives import LEVEL, TOTAL
@@ -49,24 +46,6 @@ def test_a_run_delivers_its_last_reading_at_whatever_second_it_is_stopped():
         }
         assert {**double.count}.keys() == {"stored"}
     assert delivered == last
-
-
-def test_an_agent_that_sends_to_cloudwatch_alone_loads_nothing_of_google(tmp_path):
-    words = (
-        "import sys; from chipwatch.commands import cli\n"
-        "try: cli.main(sys.argv[1:])\n"
-        "except SystemExit as end: assert end.code == 0, end.code\n"
-        "large = {'botocore', 'grpc', 'google', 'proto', 'requests'}\n"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & large))"
-    )
-    with CloudwatchDouble() as double:
-        options = ["--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", double.url, "--once"]
-        command = [sys.executable, "-c", words, *options, "--spool", str(tmp_path)]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=LONG, check=False
-        )
-        assert double.datums
-    assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
 def test_a_machine_of_googles_writes_into_its_own_project_under_its_own_resource(agent, tmp_path):

@@ -83,19 +83,6 @@ def test_one_of_them_away_keeps_its_points_and_the_other_sends(agent, double, wo
     assert books["collected"] > 0
 
 
-def test_check_plan_and_dashboard_go_by_the_names(here, double, words):
-    done = here("check", *words)
-    assert done.returncode == 0, done.stdout
-    for name, namespace in (("ops", "Ops"), ("science", "Science")):
-        assert re.search(rf"^sink +{name} +ok +namespace {namespace} at {double.url}", done.stdout, re.MULTILINE)
-    plan = json.loads(here("plan", *words, "--format", "json").stdout)
-    assert [sink["sink"] for sink in plan["sinks"]] == ["ops", "science"]
-    assert all(sink["now"]["dollars"] > 0 for sink in plan["sinks"])
-    document = here("dashboard", "--cloud", "cloudwatch", *words, "--sink", "science").stdout
-    assert re.search(r"\bScience\b", document)
-    assert not re.search(r"\bOps\b", document)
-
-
 def test_two_sinks_that_send_the_same_to_one_place_are_reported_at_the_start_and_by_check(agent, words):
     text = "(and perhaps more) goes where ops sends it, too: set include or exclude in one"
     done = agent.run("check", *words, env={"CHIPWATCH_SINKS__SCIENCE__NAMESPACE": "Ops"})

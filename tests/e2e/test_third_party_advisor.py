@@ -68,22 +68,6 @@ def test_it_has_alarms(run):
     assert any(text.startswith("critical chipwatch-fleet-silent: absent of ") for text in done.stdout.splitlines())
 
 
-def test_another_of_its_kind_is_known_by_its_own_name(run, tmp_path):
-    file = tmp_path / "a.toml"
-    file.write_text('[sinks.second]\ntype = "udp"\nport = 9125\n')
-    words = ("dashboard", "--cloud", "second", "--for", "memory", "--config", file)
-    assert run(*words).stdout.startswith("dashboard chipwatch of 127.0.0.1:9125\n")
-
-
-def test_it_is_among_the_choices(run):
-    done = run("dashboard", "--cloud", "stdout")
-    assert (
-        done.stderr
-        == "chipwatch: --cloud: no dashboards for 'stdout'; choose from: cloudwatch, google, cloudwatch-promql, grafana, udp\n"
-    )
-    assert done.returncode == 2
-
-
 @pytest.mark.parametrize("word", ["plan", "dashboard", "check"])
 def test_an_advisor_that_cannot_be_imported_is_named(agent, site, tmp_path, word):
     (tmp_path / "chipwatch_udp_advisor.py").write_text("raise RuntimeError('a bug')")

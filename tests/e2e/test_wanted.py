@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tests.conftest import ROOT, no_nvidia
 
@@ -49,14 +47,6 @@ def test_standard_input_without_a_record_is_an_error(agent):
     done = agent.run("--stdin", "neuron", "--once", stdin=None, input="")
     assert done.returncode == 1
     assert "before its first record" in done.stderr
-
-
-def test_one_record_on_standard_input_is_read_by_once(agent):
-    done = agent.run("--stdin", "neuron", "--once", stdin=None, input=NEURON.read_text().splitlines()[0] + "\n")
-    assert done.returncode == 0, done.stderr
-    points = [json.loads(line) for line in done.stdout.splitlines()]
-    completed = [p for p in points if p["name"] == "neuron.execution.outcomes" and p["dims"]["outcome"] == "completed"]
-    assert [p["increase"] for p in completed] == [10]
 
 
 def test_a_run_that_delivered_nothing_says_why_and_ends_with_1(agent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -13,7 +12,6 @@ import time
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.load import seconds_since
-from tests.terminal import on_a_terminal
 
 LONG = 60.0
 FEW = ("--collector", "cpu", "--collector", "memory")
@@ -152,23 +150,7 @@ def test_a_scraped_sink_says_where_it_serves_and_how_much(agent, until):
     assert "accepted" not in running.errors()
 
 
-def test_a_reading_that_cannot_be_sent_is_one_line(agent, cloud):
-    sink = ("--sink", "cloudwatch", "--region", "us-east-1", "--endpoint-url", cloud.url, "--dim", "rack=7")
-    done = agent.run("--once", *sink, *FEW, env=environment())
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert re.search(r"Z chipwatch: cloudwatch: cannot send \d+ points: 127.0.0.1:\d+: nothing listens there ", line)
-
-
 # -- forms ----------------------------------------------------------------------------------------------------------
-
-
-def test_at_a_terminal_each_line_has_the_time_of_day(agent):
-    words = [*agent.command, *FEW, "--once", "-v"]
-    drawn = on_a_terminal(words, streams=["stderr"], env=agent.env(), stdout=subprocess.DEVNULL)
-    lines = drawn.splitlines()
-    assert len(lines) == 2
-    assert all(re.match(r"\d\d:\d\d:\d\d chipwatch: ", line) for line in lines)
 
 
 def test_under_journald_each_line_has_its_priority_and_no_time(agent, tmp_path):
@@ -180,13 +162,6 @@ def test_under_journald_each_line_has_its_priority_and_no_time(agent, tmp_path):
         lines = (tmp_path / "journal").read_text().splitlines()
     assert len([line for line in lines if line.startswith("<3>chipwatch: ipu: no IPU")]) == 1
     assert len([line for line in lines if line.startswith("<6>chipwatch: ")]) == len(lines) - 1 == 2
-
-
-def test_a_container_gets_json_on_request(agent):
-    done = agent.run("--once", "-v", "--log-format", "json", *FEW)
-    records = [json.loads(line) for line in done.stderr.splitlines()]
-    assert all(record.keys() == {"time", "level", "message"} and record["level"] == "info" for record in records)
-    assert records[-1]["message"].startswith("stopping: ")
 
 
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------

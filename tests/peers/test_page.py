@@ -5,8 +5,6 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.bench.child import ROOT
-from tests.bench.scale import Course
 from tests.peers import chart, page
 from tests.peers.measure import Usage
 
@@ -27,12 +25,6 @@ def test_only_the_part_between_its_comments_is_replaced():
         page.replaced(text, "scale", "new")
 
 
-def test_the_page_has_every_part():
-    text = (ROOT / "docs/benchmarks.md").read_text()
-    for part in ("table", "machine", "scale"):
-        assert page.replaced(text, part, "new") != text
-
-
 def test_a_row_has_medians_the_spread_and_the_median_of_the_ratios_of_rounds():
     lines = page.table(RESULTS, {"telegraf": "`telegraf` is not installed"}).splitlines()
     assert len({line.count("|") for line in lines[:4]}) == 1
@@ -42,11 +34,6 @@ def test_a_row_has_medians_the_spread_and_the_median_of_the_ratios_of_rounds():
     assert lines[-1] == "- Telegraf, seven inputs: `telegraf` is not installed"
 
 
-def test_a_course_is_shown_with_its_slope():
-    text = page.scale([Course("series", (10, 100, 1000), [[1.0], [10.0], [100.0]])])
-    assert "| series | 10: 1.0, 100: 10, 1,000: 100 | 1.00 |" in text
-
-
 def test_the_chart_is_an_image_for_light_and_dark_pages_with_the_least_cpu_first():
     text = chart.svg(page.bars(RESULTS))
     root = ET.fromstring(text)
@@ -54,8 +41,3 @@ def test_the_chart_is_an_image_for_light_and_dark_pages_with_the_least_cpu_first
     assert words.index("loop with psutil, 64 values") < words.index("chipwatch: JSON lines, basic")
     assert root.get("width") == "800"
     assert "prefers-color-scheme: dark" in text
-
-
-def test_the_chart_escapes_what_a_title_has():
-    bar = chart.Bar('<a> & "b"', "this host", ours=False, cpu=1.0, spread=(1.0, 1.0), memory=1.0)
-    assert ET.fromstring(chart.svg([bar])) is not None

@@ -92,15 +92,6 @@ def test_a_line_of_cached_parts_is_the_line_that_json_writes(drawn):
     assert (text, rejected) == ("".join(expected), [])
 
 
-def test_the_constant_parts_of_a_line_are_encoded_once_for_each_series(monkeypatch):
-    learned, learn = [], jsonl._learn
-    monkeypatch.setattr(jsonl, "_known", {})
-    monkeypatch.setattr(jsonl, "_learn", lambda *series: learned.append(series) or learn(*series))
-    for tick in range(5):
-        written([CPU.point(AT + tick, tick), CORE.point(AT + tick, tick, Dimensions(cpu="0"))], format="json")
-    assert len(learned) == 2
-
-
 def test_the_cache_of_series_is_bounded(monkeypatch):
     monkeypatch.setattr(jsonl, "_known", {})
     monkeypatch.setattr(jsonl, "SERIES", 10)
@@ -495,11 +486,6 @@ disk       read    10 B/s
     )
 
 
-def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known():
-    text, _ = written([Datapoint(READ, 3.4 * 2**30, NO_DIMENSIONS, AT, 0, AT)], format="table")
-    assert text.splitlines()[-2] == "disk       read   3.4 GiB total"
-
-
 def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading():
     first, later = Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT), Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT - SECOND)
     load = CPU.point(AT, 1.0)
@@ -562,14 +548,6 @@ def test_the_table_scales_units_for_people_to_three_digits(value, unit, shown):
     assert text.splitlines()[-2].split(maxsplit=1)[1] == shown
 
 
-def test_all_series_of_a_metric_are_shown_in_one_unit():
-    metric = gauge("a.utilization", "By", "A.", dims=("n",))
-    values = {"0": 2.5 * 2**30, "1": 512 * 2.0**20, "2": 0}
-    text, _ = written([metric.point(AT, value, Dimensions(n=n)) for n, value in values.items()], format="table")
-    shown = [line.split()[2] for line in text.splitlines() if line.startswith("a ") and line.endswith(" GiB")]
-    assert shown == ["2.5", "0.5", "0"]
-
-
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFFF), min_size=1, max_size=60)
 
 
@@ -628,15 +606,6 @@ def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(termina
     assert re.match(r"a line of another program\n\S+  \d+ CPUs?  \d\d:\d\d:06  every 1 s\ncpu            2 %\n", second)
     assert second.endswith("\nCtrl-C ends; `chipwatch top` for a full screen\n\n")
     assert "\x1b" not in first + second
-
-
-def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
-    screen = terminal(80, 24)
-    sink_on(screen.stream).write([CPU.point(AT, 1.0), READ.point(AT, 4.0), CPU.point(AT + SECOND, 2.0)])
-    text = screen.sent()
-    assert text.count("cpu") == 1
-    assert "2 %" in text
-    assert "4 B total" in text
 
 
 def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
@@ -800,14 +769,6 @@ def test_emf_prints_one_event_for_what_shares_moment_and_dimensions():
     )
 
 
-def test_emf_without_dimensions_in_high_resolution():
-    text, _ = written([CPU.point(AT, 12.5)], format="emf", high_resolution=True)
-    assert text == (
-        '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Chipwatch","Dimensions":[[]],'
-        '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":1}]}]},"cpu.utilization":12.5}\n'
-    )
-
-
 def read_emf(text):
     """Check each line against the specification; return the samples of each (name, dimensions, ms)."""
     samples = {}
@@ -889,12 +850,6 @@ def test_emf_rejects_what_cloudwatch_will_never_take(point, reason):
 def test_emf_refuses_a_namespace_that_cloudwatch_would():
     with pytest.raises(Refused, match="namespace"):
         sink_on(io.BytesIO(), format="emf", namespace="AWS/EC2")
-
-
-def test_a_unit_that_cloudwatch_lacks_costs_no_number():
-    text, rejected = written([gauge("a.b", "furlong", "A.").point(AT, 1.0)], format="emf")
-    assert not rejected
-    assert json.loads(text)["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Unit"] == "None"
 
 
 # -- conservation

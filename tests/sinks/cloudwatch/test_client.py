@@ -1,8 +1,6 @@
 import logging
-import threading
 import time
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 
 import pytest
@@ -12,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.frame import Clock
+from tests.doubles.web import WebDouble, give
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.contract.trusted_clock import TrustedClock
@@ -25,14 +24,6 @@ def signed_for(double):
 
 
 # -- region
-
-
-def test_the_region_that_was_given_beats_the_environment(double, make_sink, points, monkeypatch):
-    monkeypatch.setenv("AWS_REGION", "us-west-1")
-
-    make_sink(region="ap-south-1").write(points())
-
-    assert signed_for(double) == "ap-south-1"
 
 
 @pytest.mark.parametrize(
@@ -51,27 +42,14 @@ def test_the_region_is_found_in_the_environment(double, make_sink, points, monke
     assert signed_for(double) == region
 
 
-def test_region_and_credentials_are_found_in_a_profile(double, make_sink, points, monkeypatch, tmp_path):
-    (tmp_path / "config").write_text(
-        f"[profile team]\nregion = eu-north-1\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
-    )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
-
-    make_sink(region=None, profile="team").write(points())
-
-    assert signed_for(double) == "eu-north-1"
-    assert len(double.datums) == 3
-
-
 @pytest.mark.parametrize(
     ("zone", "region"),
     [("eu-west-1b", "eu-west-1"), ("us-west-2-lax-1a", "us-west-2"), ("us-gov-east-1a", "us-gov-east-1"), ("x", None)],
 )
 def test_the_region_is_the_instances_own_where_nobody_gives_one(make_sink, monkeypatch, zone, region):
-    with metadata({"/latest/api/token": "t", "/latest/meta-data/placement/availability-zone/": zone}) as url:
+    with Metadata({"/latest/api/token": "t", "/latest/meta-data/placement/availability-zone/": zone}) as service:
         monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
         if region is None:
             with pytest.raises(Refused, match="no AWS region"):
                 make_sink(region=None, endpoint_url=None)
@@ -79,33 +57,16 @@ def test_the_region_is_the_instances_own_where_nobody_gives_one(make_sink, monke
             assert f"monitoring.{region}.amazonaws.com" in make_sink(region=None, endpoint_url=None).describe()
 
 
-class metadata:  # noqa: N801  # reads as a function
-    """A metadata service of an instance: a context manager that gives its address."""
+class Metadata(WebDouble):
+    """A metadata service of an instance, with these pages."""
 
     def __init__(self, pages):
-        class Handler(BaseHTTPRequestHandler):
-            def do_PUT(self):
-                self.do_GET()
+        self.pages = pages
+        super().__init__()
 
-            def do_GET(self):
-                page = pages.get(self.path, "").encode()
-                self.send_response(200 if page else 404)
-                self.send_header("Content-Length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+    def handle(self, http):
+        page = self.pages.get(http.path, "").encode()
+        give(http, 200 if page else 404, page)
 
 
 def test_without_a_region_it_says_what_to_do(make_sink):
@@ -127,12 +88,6 @@ def test_without_a_region_it_says_what_to_do(make_sink):
 )
 def test_the_endpoint_is_the_regions_or_its_fips_or_dual_stack_one(make_sink, config, host):
     assert make_sink(region="us-east-2", endpoint_url=None, **config).describe().endswith(f" at https://{host}")
-
-
-def test_the_environment_may_choose_the_fips_endpoint_too(make_sink, monkeypatch):
-    monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", "true")
-
-    assert "monitoring-fips." in make_sink(endpoint_url=None).describe()
 
 
 @pytest.mark.parametrize("config", [{"endpoint_url": "127.0.0.1"}, {"region": "no region"}, {"profile": "nobody"}])

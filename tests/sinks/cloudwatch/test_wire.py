@@ -13,7 +13,6 @@ from tests.doubles.datums import datum
 from tests.examples import examples
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
-from chipwatch_sinks.cloudwatch import wire
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
 
 NOW = 1_800_000_000 * 10**9
@@ -64,10 +63,6 @@ def test_a_counter_is_its_increase_and_never_its_total():
     assert encoded(point)[0][0]["Value"] == 4096.0
 
 
-def test_each_datum_carries_high_resolution():
-    assert encoded(CPU.point(NOW, 1.0), high_resolution=True)[0][0]["StorageResolution"] == 1
-
-
 @pytest.mark.parametrize("nanoseconds", [0, 1, 499_999_999, 59_999_999_999])
 def test_a_time_stays_within_the_minute_that_it_describes(nanoseconds):
     minute = NOW // (60 * 10**9) * 60
@@ -97,24 +92,6 @@ def test_what_cannot_be_sent_is_rejected_and_its_neighbours_are_not():
         (bad[2], "first reading of a counter"),
         (bad[3], "too old"),
     ]
-
-
-def test_one_name_with_two_units_is_two_series_of_the_cache():
-    other = gauge("cpu.utilization", "W", "The same name.")
-
-    datums, _ = encoded(CPU.point(NOW, 1.0), other.point(NOW, 1.0), CPU.point(NOW, 2.0))
-
-    assert [datum["Unit"] for datum in datums] == ["Percent", "None", "Percent"]
-
-
-def test_the_cache_of_series_is_bounded(monkeypatch):
-    monkeypatch.setattr(wire, "CACHED_SERIES", 10)
-    encoder = DatumEncoder(high_resolution=False)
-
-    for n in range(35):
-        encoder.encode([CPU.point(NOW, 1.0, Dimensions(cpu=str(n)))], NOW)
-
-    assert encoder._series.cache_info().currsize == 10
 
 
 # -- the same as botocore's own, whatever the points
@@ -248,11 +225,3 @@ def test_the_size_of_a_datum_of_the_longest_numbers_is_never_below_its_bytes(dis
     _, (text,), _ = encoder.encode([point], NOW)
     assert len(max(map(repr, values), key=len)) == 24
     assert len(text) + 1 <= encoder.size(point)
-
-
-@pytest.mark.parametrize("value", [LONGEST[0], 1.7976931348623157e108, -(2**63), 2**64 - 1, 0.0])
-def test_the_size_of_a_single_value_is_never_below_its_bytes(value):
-    encoder = DatumEncoder(high_resolution=False)
-    for point in (CPU.point(NOW, value), READ.point(NOW, 1.0)._replace(increase=value)):
-        (_, (text,), _) = encoder.encode([point], NOW)
-        assert len(text) + 1 <= encoder.size(point)

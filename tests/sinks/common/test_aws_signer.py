@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from datetime import UTC, datetime
@@ -117,21 +116,3 @@ def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Retryable, match="AWS credentials: /no/such/python: No such file"):
         ask(Login("eu-west-1"))
-
-
-def test_without_botocore_it_is_named(monkeypatch):
-    monkeypatch.setattr(aws_signer, "find_spec", lambda name: importlib.util.find_spec(f"no_{name}"))
-    with pytest.raises(ModuleNotFoundError, match="No module named 'botocore'"):
-        ask(Login("eu-west-1"))
-
-
-@pytest.mark.usefixtures("_own")
-def test_the_process_sees_the_modules_of_this_one(monkeypatch, tmp_path):
-    (tmp_path / "botocore").mkdir()
-    (tmp_path / "botocore/__init__.py").write_text(
-        f"open({str(tmp_path / 'seen')!r}, 'w').close(); raise SystemExit(9)"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Retryable, match="no answer"):
-        ask(Login("eu-west-1"))
-    assert (tmp_path / "seen").exists()

@@ -89,19 +89,6 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkey
     assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own)["metrics"][1:]]
 
 
-def test_an_unknown_region_has_another_ones_prices_and_says_so():
-    found = prices("mars-north-1")
-    assert found.tiers == PRICES.tiers
-    assert found.tariff.service == "Amazon CloudWatch, mars-north-1"
-    assert next(iter(found.notes(Load()))) == "No prices are known for mars-north-1: prices of us-east-1 are used."
-
-
-def test_where_no_region_is_given_one_is_assumed_and_said():
-    found = prices(None)
-    assert found.tariff.service == "Amazon CloudWatch, us-east-1"
-    assert next(iter(found.notes(Load()))) == "No region is set (--region, AWS_REGION): us-east-1 is assumed."
-
-
 def test_the_flags_prices_come_before_the_list():
     found = prices(price_per_metric=0.2, price_per_1000_requests=0.0)
     assert (found.tiers, found.requests) == (((None, 0.2),), 0.0)
@@ -118,17 +105,6 @@ def test_metrics_are_billed_tier_by_tier():
     series = (0, 160, 10_000, 10_001, 160_000, 250_000, 1_000_000, 1_000_050)
     bills = [dollars(bill(PRICES, series=n, requests=0.0)) for n in series]
     assert bills == [0.0, 48.0, 3000.0, 3000.1, 18_000.0, 27_000.0, 64_500.0, 64_501.0]
-
-
-def test_the_lines_name_their_tiers():
-    lines = bill(PRICES, series=300_000, requests=43_800.0)
-    assert [(line.what, line.amount, line.unit_price, line.dollars) for line in lines] == [
-        ("metrics, first 10,000", 10_000, 0.30, 3000.0),
-        ("metrics, next 240,000", 240_000, 0.10, 24_000.0),
-        ("metrics, next 750,000", 50_000, 0.05, 2500.0),
-        ("metrics, beyond 1,000,000", 0, 0.02, 0.0),
-        ("requests, each thousand", 43_800.0, 0.01, 0.44),
-    ]
 
 
 def test_logs_are_paid_by_the_gigabyte_and_not_by_the_request():

@@ -1,6 +1,5 @@
 import math
 
-import botocore.session
 import pytest
 
 from chipwatch.config import plugins
@@ -44,17 +43,7 @@ def test_somebody_has_chosen_a_unit_for_every_metric_that_ships_and_every_name_t
     assert {word for word in words if word not in UNITS and not word.startswith("{")} == set()
 
 
-def test_every_unit_is_one_that_the_services_own_model_knows():
-    model = botocore.session.Session().get_service_model("cloudwatch")
-    assert {*UNITS.values(), "Count"} <= {*model.shape_for("StandardUnit").enum}
-
-
 # -- names
-
-
-@pytest.mark.parametrize("good", ["Chipwatch", "a", "x" * 255, "team/one two#3", "AWSome"])
-def test_a_namespace_of_printable_ascii_is_taken(good):
-    assert namespace_fault(good) is None
 
 
 @pytest.mark.parametrize("bad", ["", " ", "x" * 256, ":a", "größe", "a\nb", "AWS/EC2"])
@@ -66,11 +55,6 @@ def test_thirty_dimensions_are_taken_and_one_more_is_not():
     dims = {f"d{n}": "v" for n in range(30)}
     assert series_fault(CPU.name, Dimensions(dims)) is None
     assert series_fault(CPU.name, Dimensions(dims, more="v")) == "too many dimensions"
-
-
-@pytest.mark.parametrize("dims", [{"k" * 255: "v" * 1024}, {"a:b": ":v"}, {"k": " v "}])
-def test_dimensions_of_printable_ascii_are_taken(dims):
-    assert series_fault(CPU.name, Dimensions(dims)) is None
 
 
 @pytest.mark.parametrize("name", ["k" * 256, ":k", " ", "", "größe", "a\tb"])

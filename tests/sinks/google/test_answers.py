@@ -49,11 +49,6 @@ class Delayed(failures.ServiceUnavailable):
     details = (RetryInfo(retry_delay={"seconds": 3, "nanos": 500_000_000}),)
 
 
-def test_the_service_says_when_to_try_again():
-    assert blamed(Delayed("later")).after == 3.5
-    assert blamed(failures.ServiceUnavailable("later")).after is None
-
-
 class Summarised(failures.InvalidArgument):
     """An answer with a summary of two points, of which so many arrived."""
 
@@ -64,10 +59,6 @@ class Summarised(failures.InvalidArgument):
     @property
     def details(self):
         return [Summary(total_point_count=2, success_point_count=self.stored)]
-
-
-def test_with_a_summary_it_is_the_data_whatever_the_words():
-    assert type(blamed(Summarised("the project has a name"))) is BadBatch
 
 
 @pytest.mark.parametrize(

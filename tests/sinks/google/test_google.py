@@ -17,7 +17,6 @@ from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
-from chipwatch.contract.testing import check_sink
 from chipwatch_sinks.google import GoogleSink, is_loopback
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a", "@hostname": "vm"})
@@ -80,17 +79,6 @@ def test_a_counter_arrives_as_cumulative_since_the_boot(double, make_sink):
 def test_a_windows_gauge_is_its_mean_or_what_was_asked_for(double, make_sink, statistic, value):
     make_sink(statistic=statistic).write([windowed(HEAT, [58.0, 70.0, 61.0], gpu(0))])
     assert [point.value for point in double.points()] == [value]
-
-
-def test_a_full_batch_is_one_request(double, make_sink):
-    assert make_sink().write([heat(n) for n in range(200)]) == []
-    assert len(double.points()) == 200
-    assert len(double.writes()) == 1
-
-
-def test_it_keeps_the_contract_of_a_sink(double, make_sink):
-    assert check_sink(make_sink(opened=False), [heat(0), heat(1)]) == []
-    assert len(double.points()) == 2
 
 
 def test_the_project_of_the_machine_is_taken_where_none_is_given(double, make_sink):
@@ -171,6 +159,9 @@ def test_a_metric_that_was_described_otherwise_arrives_without_its_description(d
     assert (len(double.points("temperature")), len(double.points("odd/metric"))) == (2, 1)
 
 
+# -- time
+
+
 def test_two_units_and_descriptions_of_one_metric_are_sent_as_the_first_of_them(double, make_sink):
     other = gauge("gpu.temperature", "[degF]", "In other words.", dims=("gpu",)).point(
         time.time_ns(), 1.0, heat().dims | {"gpu": "9"}
@@ -178,9 +169,6 @@ def test_two_units_and_descriptions_of_one_metric_are_sent_as_the_first_of_them(
     assert make_sink().write([heat(), other]) == []
     assert len(double.points("temperature")) == 2
     assert (double.count["stored"], len(double.count)) == (2, 1)
-
-
-# -- time
 
 
 def test_a_restart_in_mid_series_keeps_the_start_and_the_order(double, make_sink):
@@ -322,17 +310,6 @@ def test_a_resource_that_is_set_up_wrong_costs_no_point(double, make_sink):
         make_sink(resource="generic_node", location="nowhere").write([heat(0), heat(1)])
 
 
-def test_after_a_retry_for_a_description_what_another_wrote_does_not_count_as_sent(double, make_sink):
-    now = time.time_ns()
-    sink, other = make_sink(clock=lambda: now - S), make_sink()
-    other.write([heat(3, now + 30 * S), odd()])
-    double.descriptors["some-project", PREFIX + "odd/metric"].description = "In other words."
-    batch = [heat(3, now), odd(labels={"a": "b"})]
-    with pytest.raises(Retryable, match="description"):
-        sink.write(batch)
-    assert reasons(sink.write(batch)) == {"out of order: another writer of the same series": 1}
-
-
 @pytest.mark.parametrize("answer", [service.AWAY, service.LATE, service.BROKEN, service.EXHAUSTED])
 def test_what_passes_is_tried_again_with_the_same_points(double, make_sink, answer):
     sink, batch = make_sink(), [heat(0), heat(1)]
@@ -354,15 +331,6 @@ def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, mak
     assert len(double.points()) == 6
     assert "another writer sends" not in caplog.text
     assert sink.write([heat(0, now + MINUTE), sent(2.0, now + MINUTE, now - BOOT)]) == []
-
-
-def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
-    sink, batch = make_sink(), [heat(n) for n in range(5)]
-    double.fail_points("temperature", "INTERNAL", n=2)
-    with pytest.raises(Retryable):
-        sink.write(batch)
-    assert sink.write(batch) == []
-    assert len(double.points()) == 5
 
 
 @pytest.mark.parametrize(
@@ -389,15 +357,6 @@ def test_a_quota_of_series_rejects_what_is_over_it_and_lets_the_rest_pass(double
     sink = make_sink()
     assert reasons(sink.write([heat(n) for n in range(5)])) == {"over a quota of the project": 3}
     assert sink.write([heat(0, time.time_ns() + MINUTE)]) == []
-
-
-def test_a_silent_endpoint_costs_the_timeout(double, make_sink):
-    sink = make_sink(timeout=0.2)
-    double.answer_next(None, delay=10.0)
-    begun = time.monotonic()
-    with pytest.raises(Retryable, match="DEADLINE_EXCEEDED"):
-        sink.write([heat()])
-    assert time.monotonic() - begun < 8
 
 
 # -- the configuration
@@ -519,11 +478,6 @@ def test_a_proxy_that_is_not_an_address_is_refused_without_its_password(monkeypa
     with pytest.raises(Refused, match=r"^HTTPS_PROXY: expected http://HOST:PORT") as caught:
         proxy_options("monitoring.googleapis.com")
     assert "sec" not in str(caught.value)
-
-
-def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    assert make_sink().write([heat()]) == []
 
 
 @given(

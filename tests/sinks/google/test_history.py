@@ -72,14 +72,6 @@ def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_i
     assert shown(told) == [(begin, 60, 0.0), (begin, 120, 30.0)]
 
 
-@pytest.mark.parametrize("start_time", [BOOT, None])
-def test_a_counter_that_stands_still_is_not_restarted(start_time):
-    told = follow(SentHistory(), (0, 500.0), (60, 500.0), (120, 500.0), (180, 510.0), start_time=start_time)
-    assert len({last.start for last in told}) == 1
-    assert [last.value - told[0].value for last in told] == [0.0, 0.0, 0.0, 10.0]
-    assert len({last.base for last in told}) == 1
-
-
 def test_a_counter_of_unknown_beginning_counts_from_its_first_reading():
     told = follow(SentHistory(), (0, 7000.0), (60, 7100.0), start_time=None)
     begin = BEGUN - MOMENT
@@ -123,14 +115,6 @@ def test_what_comes_too_soon_counts_with_the_next():
         (BOOT, 0, 100.0),
         (BOOT, 60, 200.0),
     ]
-
-
-def test_only_changes_are_passed_on():
-    history = SentHistory()
-    assert history.dump() is None
-    follow(history, (0, 1.0))
-    assert history.dump()
-    assert history.dump() is None
 
 
 def test_series_of_more_than_a_day_ago_are_forgotten():

@@ -75,9 +75,6 @@ def test_the_resource_is_what_this_machine_is(words, kind, labels):
 def test_a_resource_that_cannot_be_named_says_what_is_missing():
     with pytest.raises(Refused, match="gce_instance needs gcp_zone, and no value is known"):
         choose_resource("gce_instance", EC2)
-
-
-def test_nothing_at_all_makes_no_resource():
     with pytest.raises(Refused, match="no host name is known"):
         choose_resource("auto", {"location": "global", "namespace": "x", "hostname": ""})
 

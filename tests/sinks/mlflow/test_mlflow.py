@@ -101,13 +101,6 @@ def test_steps_go_on_where_the_system_metrics_of_the_run_ended(double, make_sink
     assert [step for key, step, _ in rows(double) if key == "system/cpu_load"] == [42, 43]
 
 
-def test_all_series_of_one_time_have_one_step(double, make_sink, points):
-    (one,) = points(1)
-    hot = [GPU.point(one.at, 40.0 + n, Dimensions(gpu=str(n))) for n in range(3)]
-    send(make_sink(), [one, *hot, *points(1)])
-    assert [step for _, step, _ in rows(double)] == [0, 0, 0, 0, 1]
-
-
 def test_what_is_sent_again_after_a_kill_has_the_same_steps(double, make_sink, points):
     first, batch = points(2), points(3)
     sink = make_sink()
@@ -159,13 +152,6 @@ def test_what_is_kept_for_another_run_or_another_node_does_not_count(double, mak
         assert [*rows(double, other.get("run", "r1"))][-1][1] == (0, 3)[n]
 
 
-def test_without_its_spool_it_never_writes_a_step_again(double, make_sink, points):
-    batch = points(3)
-    send(make_sink(), batch)
-    send(make_sink(), [*batch[1:], *points(1)])
-    assert [step for _, step, _ in rows(double)] == [0, 1, 2, 3, 4, 5]
-
-
 def test_it_moves_on_where_somebody_else_writes_the_same_keys(double, make_sink, points, clock, caplog):
     sink = make_sink()
     send(sink, points(1))
@@ -180,17 +166,6 @@ def test_it_moves_on_where_somebody_else_writes_the_same_keys(double, make_sink,
     assert caplog.text.count("somebody else writes system/* of the run r1") == 1
 
 
-def test_what_was_not_sent_is_not_taken_for_sent_where_somebody_else_writes(double, make_sink, points):
-    batch, sink = points(2), make_sink()
-    sink.prepare(batch)
-    kept = sink.saved()  # the process is killed before it sends
-    double.runs["r1"].rows["system/cpu_load", 5, 30, 0.5] = None
-    again = make_sink()
-    again.restore(kept)
-    send(again, batch)
-    assert [step for _, step, _ in rows(double)] == [30, 31, 32]
-
-
 def test_another_node_is_not_somebody_else(double, make_sink, points, clock, caplog):
     sink = make_sink()
     send(sink, points(1))
@@ -199,14 +174,6 @@ def test_another_node_is_not_somebody_else(double, make_sink, points, clock, cap
     send(sink, points(1))
     assert [step for key, step, _ in rows(double) if key == "system/cpu_load"] == [0, 1]
     assert not caplog.text
-
-
-def test_a_value_in_the_answer_that_is_not_a_number_does_no_harm(double, make_sink, points):
-    data = {"metrics": [{"key": "system/a", "value": "NaN", "timestamp": "5", "step": "3"}]}
-    run = {"run": {"info": double.runs["r1"].info, "data": data}}
-    double.answer = lambda http, path: path == "/runs/get" and say(http, 200, run)
-    send(make_sink(), points(1))
-    assert [step for _, step, _ in rows(double)] == [4]
 
 
 # -- the end of a run -----------------------------------------------------------------------------------------------
@@ -319,13 +286,6 @@ def test_databricks_needs_its_host_and_token(double, make_sink, points):
         if lacks.startswith("DATABRICKS"):
             with pytest.raises(Refused, match=f"databricks needs {lacks}"):
                 make_sink(tracking_uri="databricks", env={name: value for name, value in env.items() if name != lacks})
-
-
-def test_a_server_may_live_below_a_path(make_sink, points):
-    with MlflowDouble(prefix="/team/mlflow") as double:
-        double.add("r1")
-        send(make_sink(tracking_uri=double.url + "/"), points(1))
-        assert len(rows(double)) == 1
 
 
 def test_tls_with_an_authority_and_a_client_certificate(make_sink, points, tmp_path):

@@ -50,12 +50,6 @@ def test_the_environment_of_a_child_names_the_run(make_sink, tree, double, point
     assert len(double.runs["r9"].rows) == 1
 
 
-def test_our_own_run_comes_before_that_of_the_tree(make_sink, tree, double, points):
-    sink = make_sink(run=None, pid=tree("MLFLOW_RUN_ID", "r9"), env={"MLFLOW_RUN_ID": "r1"})
-    sink.write(points(1))
-    assert len(double.runs["r1"].rows) == 1
-
-
 def test_the_server_of_the_tree_is_used_where_we_have_none_and_gets_nothing_of_ours(make_sink, tree, double, points):
     pid = tree("MLFLOW_TRACKING_URI", double.url)
     sink = make_sink(tracking_uri=None, pid=pid, env={"MLFLOW_TRACKING_TOKEN": "secret"})

@@ -145,12 +145,6 @@ def test_google_needs_a_location_and_a_project(receiver, opened, tokens):
     assert dict(receiver.points[0].resource)["cloud.region"] == "us-central1"
 
 
-def test_a_permission_that_lacks_is_named(receiver, opened, tokens):
-    receiver.will(double.status(403, "Permission denied"))
-    with pytest.raises(Refused, match=r"roles/telemetry.metricsWriter.*telemetry.googleapis.com"):
-        opened(receiver.url, PLACE, flavour="google").write(ONE)
-
-
 def test_no_credentials_of_google(receiver, opened, monkeypatch, tmp_path):
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -62,11 +62,6 @@ print(project, credentials.token)
     assert set(ours) <= set(theirs)
 
 
-@pytest.mark.parametrize("variable", ["GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"])
-def test_a_project_of_the_environment_goes_first(env, variable):
-    assert google_machine.machine_token({**env, variable: "mine"}).project == "mine"
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -83,20 +78,6 @@ def test_a_project_of_the_environment_goes_first(env, variable):
 )
 def test_google_auth_decides_where_something_else_is_configured(env, more):
     assert google_machine.machine_token(env | more) is None
-
-
-@pytest.mark.parametrize("name", ["application_default_credentials.json", "certificate_config.json"])
-def test_google_auth_decides_where_somebody_has_logged_in(env, tmp_path, name):
-    assert google_machine.machine_token(env)
-    (tmp_path / name).write_text("{}")
-    assert google_machine.machine_token(env) is None
-
-
-def test_google_auth_decides_where_the_server_is_not_googles(env, gce):
-    gce.flavor = ""
-    assert google_machine.machine_token(env) is None
-    gce.flavor, gce.trouble = "Google", 503
-    assert google_machine.machine_token(env) is None
 
 
 def test_a_machine_without_an_account_gets_instructions(machine, gce):

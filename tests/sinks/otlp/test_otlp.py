@@ -38,22 +38,6 @@ def test_a_batch_arrives_in_each_form(receiver, protocol, compression, opened):
     ]
 
 
-def test_the_connection_is_kept_and_opened_again_after_the_receiver_closed_it(receiver, until, opened):
-    sink = opened(receiver.url)
-    for _ in range(3):
-        sink.write(BATCH)
-    assert receiver.connections == 1
-    receiver.will(Reply(200, headers=(("Connection", "close"),)))
-    sink.write(BATCH)
-    sink.write(BATCH)
-    assert receiver.connections == 2
-    receiver.will(double.HALF)
-    with pytest.raises(Retryable):
-        sink.write(BATCH)
-    sink.write(BATCH)
-    assert len(receiver.points) == 8 * 7
-
-
 @pytest.mark.parametrize("kind", [double.PROTOBUF, JSON])
 def test_partial_success_is_counted_with_its_words_and_never_sent_again(receiver, kind, opened):
     receiver.will(double.partial(3, "out of order\nsamples", kind))
@@ -141,13 +125,6 @@ def test_a_success_of_otlp_counts_also_where_it_has_fields_of_a_later_version(re
     assert opened(receiver.url).write(BATCH) == []
 
 
-def test_a_partial_success_of_sixty_bytes_is_not_taken_for_a_page(receiver, opened):
-    reply = double.partial(3, "<!doctype html" + "x" * 42)
-    assert reply.body[:2] == b"\n<"
-    receiver.will(reply)
-    assert len(opened(receiver.url).write(BATCH)) == 3
-
-
 @pytest.mark.parametrize(
     ("headers", "after"),
     [
@@ -166,15 +143,6 @@ def test_retry_after_is_seconds_or_a_date_by_the_receivers_clock(receiver, heade
     with pytest.raises(Retryable) as caught:
         opened(receiver.url).write(BATCH)
     assert caught.value.after == after
-
-
-@pytest.mark.parametrize("fault", [double.RESET, double.LOST, double.HALF, double.HANG])
-def test_a_connection_that_fails_is_retried(receiver, fault, opened):
-    receiver.will(fault)
-    sink = opened(receiver.url, timeout=0.5)
-    with pytest.raises(Retryable):
-        sink.write(BATCH)
-    assert sink.write(BATCH) == []
 
 
 def test_no_secret_stands_in_a_message(receiver, tmp_path, opened):
@@ -298,20 +266,6 @@ def test_the_variables_of_opentelemetry_apply_where_nothing_is_set(receiver, ope
     assert (resource["service.name"], resource["deployment.environment"]) == ("training", "prod")
 
 
-def test_the_address_for_metrics_is_taken_as_it_is(receiver, opened):
-    env = {
-        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{receiver.url}/other/v1/metrics",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x",
-    }
-    opened(None, env).write(BATCH)
-    opened(f"{receiver.url}/api/v1/otlp", env).write(BATCH)
-    opened(f"{receiver.url}/v1/metrics").write(BATCH)
-    opened(f"{receiver.url}/otlp/?tenant=1").write(BATCH)
-    assert [request.path for request in receiver.requests] == [
-        "/other/v1/metrics", "/api/v1/otlp/v1/metrics", "/v1/metrics", "/otlp/v1/metrics?tenant=1",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("preference", "delta"), [("delta", True), ("Delta", True), ("cumulative", False), ("lowmemory", False)]
 )
@@ -358,12 +312,6 @@ def test_a_value_that_is_not_understood_is_ignored_with_one_warning(name, value,
     plain.write(BATCH)
     assert receiver.requests[0].headers == receiver.requests[1].headers
     assert sink._settings._replace(ignored={}) == plain._settings
-
-
-def test_the_variable_for_all_applies_where_the_one_for_metrics_is_not_understood(receiver, opened):
-    env = {"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
-    opened(receiver.url, env).write(BATCH)
-    assert receiver.requests[0].headers["content-type"] == JSON
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import re
 import threading
 
 import pytest
-from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.prometheus import PrometheusSink
-from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
+from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, chosen
 from chipwatch_sinks.prometheus.page import Format
 
 LONG = 60.0
@@ -112,22 +110,6 @@ PLAIN, ESCAPED = (Format.TEXT, TEXT), (Format.TEXT, "text/plain; version=1.0.0; 
 )
 def test_the_format_is_the_one_that_the_reader_prefers(accept, answer):
     assert chosen(accept) == answer
-
-
-def test_gzip_is_sent_only_if_it_is_allowed():
-    assert all(map(accepts_gzip, ("gzip", "deflate, GZIP;q=0.5", "*")))
-    assert not any(map(accepts_gzip, ("", "gzip;q=0", "gzip;q=0,*")))
-
-
-def test_openmetrics_and_gzip_are_sent_when_asked_for(sink, monkeypatch):
-    monkeypatch.setattr("chipwatch_sinks.prometheus.page.SMALL", 0)
-    fill(sink)
-    status, headers, body = get(sink, Accept=NEW, Accept_Encoding="gzip")
-    assert status == 200
-    assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
-    assert (headers["Content-Encoding"], headers["Vary"]) == ("gzip", "Accept, Accept-Encoding")
-    families = [*openmetrics_parser.text_string_to_metric_families(gzip.decompress(body).decode())]
-    assert [family.name for family in families] == ["gpu_power_watts", "network_sent_bytes"]
 
 
 def test_a_small_page_is_sent_as_it_is_and_says_so(sink):

@@ -117,13 +117,6 @@ def test_a_client_certificate_is_needed_where_it_is_required(configured, made):
             get(sink, made, client=client)
 
 
-def test_a_client_certificate_that_is_given_is_verified(configured, made):
-    sink = configured(tls(made, client_auth_type="VerifyClientCertIfGiven", client_ca_file="ca.pem"))
-    assert get(sink, made)[0] == 200
-    with pytest.raises(OSError):  # noqa: PT011  # as above
-        get(sink, made, client=made.stranger)
-
-
 def test_versions_of_tls_come_from_the_file(configured, made):
     sink = configured(tls(made, min_version="TLS13"))
     assert get(sink, made)[0] == 200
@@ -243,7 +236,7 @@ def test_passwords_may_be_replaced_by_client_certificates(configured, made):
 @pytest.mark.parametrize(
     "broken",
     [
-        "", "# nothing\n", "a: 2026-99-99", "a: 0x_", "!!bool x", "!!timestamp x", "[" * 5000,
+        "", "# nothing\n", "a: 2026-99-99", "a: 0x_", "!!bool x", "!!timestamp x", "[" * 2000,
         'tls_server_config: {cert_file: "a\\0", key_file: k}', 'tls_server_config: {cert_file: "\\ud800", key_file: k}',
         "tls_server_config: {cert_file: server.pem, key_file: server.key, min_version: TLS13, max_version: TLS12}",
     ],

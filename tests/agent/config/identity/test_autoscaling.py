@@ -1,14 +1,12 @@
-import hashlib
-import hmac
 import logging
 import re
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl
 
 import pytest
+from tests.doubles.cloudwatch import signature
 from tests.doubles.raw import RawServer, http
+from tests.doubles.web import WebDouble, give
 
 from chipwatch.config.identity.autoscaling import TAG, AutoScaling, _address
 from chipwatch.config.identity.dmi import DmiTables
@@ -27,30 +25,19 @@ DENIED = (
 )
 
 
-class Ec2Api:
+class Ec2Api(WebDouble):
     """DescribeTags of EC2's API on loopback; checks the signature and keeps the requests."""
 
     def __init__(self):
         self.answer = (200, FOUND)
         self.asked = []
-        api = self
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                raw = self.rfile.read(int(self.headers["Content-Length"]))
-                api.asked.append((dict(parse_qsl(raw.decode())), dict(self.headers)))
-                status, text = api.answer if is_signed(self.headers, raw) else (401, "<Code>AuthFailure</Code>")
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    def handle(self, http):
+        raw = http.rfile.read(int(http.headers["Content-Length"]))
+        self.asked.append((dict(parse_qsl(raw.decode())), dict(http.headers)))
+        status, text = self.answer if is_signed(http.headers, raw) else (401, "<Code>AuthFailure</Code>")
+        give(http, status, text.encode())
 
 
 def is_signed(headers, raw):
@@ -61,16 +48,9 @@ def is_signed(headers, raw):
     )
     if not found or found[1] != KEY or headers["X-Amz-Security-Token"] != SESSION:
         return False
-    day, names, signature = found.groups()[1:]
-    lines = [f"{name}:{headers[name].strip()}" for name in names.split(";")]
-    canonical = "\n".join(("POST", "/", "", *lines, "", names, hashlib.sha256(raw).hexdigest()))
-    scope = f"{day}/us-west-2/ec2/aws4_request"
-    hashed = hashlib.sha256(canonical.encode()).hexdigest()
-    text = f"AWS4-HMAC-SHA256\n{headers['X-Amz-Date']}\n{scope}\n{hashed}"
-    key = f"AWS4{SECRET}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return hmac.new(key, text.encode(), "sha256").hexdigest() == signature
+    day, names, given = found.groups()[1:]
+    lower = {name.lower(): value for name, value in headers.items()}
+    return signature("/", lower, raw, scope=(day, "us-west-2", "ec2"), names=names, secret=SECRET)[0] == given
 
 
 @pytest.fixture
@@ -84,10 +64,8 @@ def api(monkeypatch, tmp_path):
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
     }.items():
         monkeypatch.setenv(name, value)
-    made = Ec2Api()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with Ec2Api() as made:
+        yield made
 
 
 @pytest.fixture
