@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import islice
 from typing import Final, NoReturn
 
@@ -156,7 +155,7 @@ class BatchWriter:
         """Write one batch; return the number of points by outcome (see `Ledger.add`), or raise what the sink raises."""
         self.busy = begun = time.monotonic()
         try:
-            rejected = self.guard.call(partial(self._sink.write, batch))
+            rejected = self.guard.call(self._sink.write, batch)
         finally:
             self.seconds = time.monotonic() - begun
         if rejected == []:

@@ -14,7 +14,7 @@ from chipwatch.contract.errors import text_of
 from chipwatch.contract.facts import DeviceFacts
 from chipwatch.engine.derivation import Derivation
 from chipwatch.engine.notices import Notices
-from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.sampler import Reading, Sampler
 from chipwatch.engine.watchdog import Progress, Watchdog
 
 if TYPE_CHECKING:
@@ -163,29 +163,34 @@ class TickReadings:
         """Take late readings, then a new one of each sampler; wait until `deadline` for readings on other threads."""
         waited_for, own = list[Sampler](), list[Sampler]()
         for sampler in samplers:
-            if sampler.is_busy and not (is_last and not sampler.is_hung):
-                self._take(sampler, at, 0.0)
-            if sampler.is_busy and is_last and not sampler.is_hung:
-                waited_for.append(sampler)
-            elif sampler.request(at):
+            if sampler.is_busy:
+                if is_last and not sampler.is_hung:
+                    waited_for.append(sampler)
+                    continue
+                self._take(sampler, 0.0)
+            if sampler.request(at):
                 (waited_for if sampler.has_thread else own).append(sampler)
         for sampler in own:
             self._progress.what = f"collector {sampler.name}"
-            self._take(sampler, at, 0.0)
+            self._add(sampler.read(at))
         self._progress.what = "waiting for collectors"
         for sampler in waited_for:
             # A signal that stops the agent does not end a wait, so each wait is short.
-            while not self._take(sampler, at, min(GRACE, deadline - time.monotonic())):
+            while not self._take(sampler, min(GRACE, deadline - time.monotonic())):
                 if self._is_cut() or time.monotonic() >= deadline:
                     break
 
-    def _take(self, sampler: Sampler, at: int, timeout: float) -> bool:
-        """Add the sampler's reading to the tick; return whether it came."""
-        if (reading := sampler.take(at, timeout)) is not None:
-            self._points += reading.points
+    def _take(self, sampler: Sampler, timeout: float) -> bool:
+        """Add the reading from the sampler's thread to the tick; return whether it came."""
+        if (reading := sampler.take(timeout)) is not None:
+            self._add(reading)
+        return not sampler.is_busy
+
+    def _add(self, reading: Reading) -> None:
+        self._points += reading.points
+        if reading.facts:
             self._facts += reading.facts
             self.devices |= {fact.source: fact for fact in reading.facts if isinstance(fact, DeviceFacts)}
-        return not sampler.is_busy
 
 
 class Pipeline:
@@ -266,7 +271,7 @@ class Pipeline:
         """Make one tick, from the collectors to the spools; stop if a collector's input has ended for good."""
         self.progress.since, at = time.monotonic(), self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
-        self.send(points + [point._replace(at=at) for point in earlier], at)
+        self.send([*points, *(point._replace(at=at) for point in earlier)] if earlier else points, at)
         if [True for sampler in self.samplers if sampler.ended]:  # quicker than any()
             self.stop()
         self.ticks += 1
@@ -279,9 +284,9 @@ class Pipeline:
     def send(self, points: Sequence[Datapoint], at: int) -> None:
         """Pass points to all routes; call it on the clock's thread, or after `run`."""
         for route in self.routes:
-            self.progress.what = f"sink {route.name}"
-            self._survive(f"sink {route.name}", route.take, points, at)
-            self._survive(f"sink {route.name}", route.worker.watch)
+            self.progress.what = title = f"sink {route.name}"
+            self._survive(title, route.take, points, at)
+            self._survive(title, route.worker.watch)
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then tick once more, for the time since the last tick."""

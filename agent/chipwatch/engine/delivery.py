@@ -18,7 +18,7 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
 from chipwatch.contract.sink import Sink, destination_of
 from chipwatch.engine.batching import BatchWriter
-from chipwatch.engine.delivery_log import DeliveryLog
+from chipwatch.engine.delivery_log import DeliveryLog, Pauses
 from chipwatch.engine.spool.file import Ledger
 from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.validation import state_of
@@ -29,39 +29,10 @@ IDENTITY_POLL: Final = 0.5
 """Seconds between two checks for an identity that is not known yet."""
 HANG: Final = 120.0
 """Seconds without an answer after which a sink hangs: more than five requests of 15 s, and new credentials, take."""
-MAX_AFTER: Final = 900.0
-"""Longest pause in seconds that a service can ask for; a longer one is cut."""
 MAX_MERGED: Final = 20_000
 """Merged dimensions that are remembered; then all are forgotten."""
 _new: Final = tuple.__new__
 """Makes a Datapoint in half the time of a call with its fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """
-    Seconds to wait after a failure: a random share of `base`, which doubles with each failure up to `cap`.
-
-    If the service refuses the set-up (Refused), `refused_base` and `refused_cap` count.
-    """
-
-    base: float = 1.0
-    cap: float = 60.0
-    refused_base: float = 30.0
-    refused_cap: float = 60.0
-
-    def after(self, problem: BaseException, failures: int) -> tuple[float, float]:
-        """Return the seconds to wait after this number of failures in a row, and the most that it could have been."""
-        is_refused = isinstance(problem, Refused)
-        base, cap = (self.refused_base, self.refused_cap) if is_refused else (self.base, self.cap)
-        after: Any = problem.after if isinstance(problem, Retryable) else None
-        if isinstance(after, int | float) and after > 0:  # a plugin may set a text here
-            pause = min(after, MAX_AFTER)
-        else:
-            from random import Random
-
-            pause = Random().uniform(0, min(cap, base * 2.0 ** min(failures - 1, 30)))  # noqa: S311  # no secret
-        return pause, max(pause, cap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +118,7 @@ class SinkHealth:
 
     def be_well(self, rejected: str) -> None:
         """Note that all points are delivered; `rejected` is the reason of the last rejected points."""
-        ended = self._ledger.sent, self._ledger.rejected.total()
+        ended = self._ledger.sent, sum(self._ledger.rejected.values())
         if ended != self._ended:
             self._rejecting = None if ended[0] > self._ended[0] else f"every point is rejected: {rejected}"
             self._ended = ended
@@ -170,7 +141,7 @@ class SinkDelivery:
         common: Callable[[], Dimensions | None] = Dimensions,
         rename: Callable[[Datapoint], Datapoint] | None = None,
         schedule: Schedule = Schedule(),  # immutable
-        pauses: Pauses = Pauses(),  # immutable
+        pauses: Pauses = Pauses(),  # noqa: B008  # immutable
     ) -> None:
         """Call `common` for the machine's dimensions; send nothing while it returns None."""
         self.name, self.sink, self.spool, self.schedule = name, sink, spool, schedule
@@ -185,6 +156,7 @@ class SinkDelivery:
         self._log = DeliveryLog(name, spool.ledger)
         self._example: Dimensions | None = None  # dimensions of a point of the first batch
         self._is_open, self._due = False, 0.0
+        self._is_simple = False  # whether the spool only hands the points on
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
@@ -197,11 +169,12 @@ class SinkDelivery:
 
         While all is well, they go straight to the sink, and the spool gets them only if that fails.
         """
-        if common is None or not self._is_straight(len(points)):
+        is_well = self._log.is_quiet and not (self.spool.is_due or self.health.is_closed)
+        if self._is_simple and is_well and common is not None and len(points) <= self.sink.limits.max_points:
+            self._due = time.monotonic() + (self.turn(self._deliver_fresh, points, common) or 0.0)
+        else:
             self.spool.append(points, common)
             self.wake()
-        elif pause := self._attempt(partial(self._deliver_fresh, points, common), is_last=False):
-            self._due = time.monotonic() + pause
 
     def wake(self) -> None:
         """Deliver what waits, unless it is too soon after a failure or the machine's dimensions are not known."""
@@ -221,7 +194,7 @@ class SinkDelivery:
             if pause is None or time.monotonic() + pause > end:
                 break
             time.sleep(pause)
-        self._close()
+        self._ask(self.sink.close, "failed to close")
         return True
 
     @property
@@ -244,18 +217,14 @@ class SinkDelivery:
 
     # -- the thread that delivers ------------------------------------------------------------------------------------
 
-    def turn(self, *, is_last: bool = False) -> float | None:
-        """Open the sink if needed, and deliver what waits; return the seconds to wait after a failure, else None."""
+    def turn(self, deliver: Callable[..., None] | None = None, *args: Any, is_last: bool = False) -> float | None:
+        """Deliver what waits, or call `deliver` instead; return the seconds to wait after a failure, else None."""
         if self.health.is_closed:
             self._end_all()
             return None
-        return self._attempt(self._drain, is_last=is_last)
-
-    def _attempt(self, deliver: Callable[[], None], *, is_last: bool) -> float | None:
-        """Call `deliver`; return the seconds to wait after a failure, which is logged and counted, else None."""
         self._batches.busy, pause = time.monotonic(), None
         try:
-            deliver()
+            (deliver or self._drain)(*args)
             self.health.be_well(self._batches.rejected)
             if not self._log.is_quiet:
                 self._log.drained()
@@ -267,9 +236,11 @@ class SinkDelivery:
         except BaseException as problem:  # also a SystemExit of a plugin
             if not self._batches.is_halfway:
                 self.spool.release()
-            pause = self._fail(problem, is_last=is_last)
-        if not self._batches.is_halfway:
-            self._save_state()
+            event, cause, text = self.health.fail(problem)
+            pause, longest = self._pauses.after(problem, self.health.failures[event])
+            self._log.failed(event, cause, text, (pause, longest), is_last=is_last)
+        if self.sink.needs.state and not self._batches.is_halfway:
+            self.spool.file.remember(self._state())
         self._batches.busy = None
         return pause
 
@@ -281,33 +252,16 @@ class SinkDelivery:
         if self.sink.needs.state and (state := self.spool.file.recall()):
             self._ask(partial(self.sink.restore, state), "cannot take its state, it begins without")
         self._batches.guard.call(self.sink.open)
-        self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
+        self.spool.bind(self._batches.guard.call(destination_of, self.sink))
         self._log.opened()
+        limits, has_state = self.sink.limits, self.sink.needs.state or self.spool.file.path
+        self._is_simple = not (has_state or limits.max_bytes or limits.one_per_series)
         self._is_open = True
-
-    def _close(self) -> None:
-        self._ask(self.sink.close, "failed to close")
 
     def _state(self) -> bytes | None:
         """Return the state that the sink wants to keep over a restart, or None if it has not changed."""
         failure = "cannot return its state"
-        return self._batches.guard.survive(partial(state_of, self.sink), failure) if self.sink.needs.state else None
-
-    def _save_state(self) -> None:
-        if (state := self._state()) is not None:
-            self.spool.file.remember(state)
-
-    def _is_straight(self, points: int) -> bool:
-        """Return whether so many new points may pass the spool by: all is well, nothing waits, they are one batch."""
-        spool, limits = self.spool, self.sink.limits
-        return (
-            self._log.is_quiet
-            and not (spool.is_due or self._batches.is_halfway or self.health.is_closed or self.sink.needs.state)
-            and spool.file.path is None
-            and points <= limits.max_points
-            and limits.max_bytes is None
-            and not limits.one_per_series
-        )
+        return self._batches.guard.survive(state_of, failure, self.sink) if self.sink.needs.state else None
 
     def _deliver_fresh(self, points: list[Datapoint], common: Dimensions) -> None:
         """Write points that are in no spool; if that fails, put them there."""
@@ -341,17 +295,10 @@ class SinkDelivery:
             return False
         points = self._completion.complete(points, machine if common is None else common)
         self._example = self._example or min(points, key=lambda point: len(point.dims)).dims
-        if self.sink.needs.state and self._batches.guard.call(partial(self.sink.prepare, points)):
-            self._save_state()
+        if self.sink.needs.state and self._batches.guard.call(self.sink.prepare, points):
+            self.spool.file.remember(self._state())
         self._batches.write_all(points)
         return True
-
-    def _fail(self, problem: BaseException, *, is_last: bool) -> float:
-        """Count and log a failure; return the seconds to wait."""
-        event, cause, text = self.health.fail(problem)
-        pause, longest = self._pauses.after(problem, self.health.failures[event])
-        self._log.failed(event, cause, text, (pause, longest), is_last=is_last)
-        return pause
 
     def _end_all(self) -> None:
         """Drop all points that wait, since their reader has gone."""
@@ -428,7 +375,7 @@ class Worker(SinkDelivery):
         while not is_last:
             is_last = self._wait(pause)
             pause = self.turn(is_last=is_last)
-        self._close()
+        self._ask(self.sink.close, "failed to close")
 
     def _wait(self, pause: float | None) -> bool:
         """Wait until points are due, or `pause` seconds after a failure; return whether it is the last delivery."""

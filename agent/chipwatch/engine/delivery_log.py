@@ -1,4 +1,4 @@
-"""Logs the delivery to one sink: the first points, failures, and recovery."""
+"""Logs the delivery to one sink: the first points, failures and recovery; and tells the pause after a failure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,52 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from chipwatch.base.text import count, duration
 from chipwatch.base.throttled import ThrottledLogger
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.engine.notices import NOTICES
 from chipwatch.engine.spool.file import Ledger
 
 log = logging.getLogger(__name__)
 
+MAX_AFTER: Final = 900.0
+"""Longest pause in seconds that a service can ask for; a longer one is cut."""
 BLIP: Final = 5.0
 """A first failure is not logged if the next attempt follows within these seconds: most succeed."""
 LONG: Final = 60.0
 """Seconds after which an outage is logged, even if the hour since the line about the last one is not over."""
 PROGRESS: Final = 60.0
 """Seconds of catching up after which progress is logged; then after twice as long, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """
+    Seconds to wait after a failure: a random share of `base`, which doubles with each failure up to `cap`.
+
+    If the service refuses the set-up (Refused), `refused_base` and `refused_cap` count.
+    """
+
+    base: float = 1.0
+    cap: float = 60.0
+    refused_base: float = 30.0
+    refused_cap: float = 60.0
+
+    def after(self, problem: BaseException, failures: int) -> tuple[float, float]:
+        """Return the seconds to wait after this number of failures in a row, and the most that it could have been."""
+        is_refused = isinstance(problem, Refused)
+        base, cap = (self.refused_base, self.refused_cap) if is_refused else (self.base, self.cap)
+        after: Any = problem.after if isinstance(problem, Retryable) else None
+        if isinstance(after, int | float) and after > 0:  # a plugin may set a text here
+            pause = min(after, MAX_AFTER)
+        else:
+            from random import Random
+
+            pause = Random().uniform(0, min(cap, base * 2.0 ** min(failures - 1, 30)))  # noqa: S311  # no secret
+        return pause, max(pause, cap)
 
 
 class DeliveryLog:

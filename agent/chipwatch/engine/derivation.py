@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, TypeVar, cast
 
 from chipwatch.contract.datapoint import Datapoint, Level
@@ -50,12 +49,12 @@ class Derivation(PluginRunner):
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return the points that the processor derives from `tick`, the points so far; none if it fails."""
-        return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
+        return self._ask(lambda: self._attempt(self._derive, tick, at, facts)) or []
 
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor the state of an earlier run, which was read from `path`."""
         failure = f"cannot take its state from {path}, it begins without"
-        self._ask(lambda: self._survive(partial(self.processor.restore, saved), failure))
+        self._ask(lambda: self._survive(self.processor.restore, failure, saved))
         self._thread.close()  # it may never be called again
 
     def close(self) -> None:
@@ -90,7 +89,7 @@ class Derivation(PluginRunner):
             raise
         self.ok = True
         if self.keep:
-            self._survive(partial(self._save, self.keep), "cannot save its state")
+            self._survive(self._save, "cannot save its state", self.keep)
 
     def _save(self, keep: Callable[[bytes], None]) -> None:
         """Keep the state before the points are sent, so that after a kill no counter is below a value that was sent."""

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -101,10 +101,14 @@ class Sampler(PluginRunner):
             self._thread.start()
 
     def request(self, at: int) -> bool:
-        """Request a reading stamped `at` (ns since the epoch); return whether `take` will return one."""
+        """
+        Request a reading stamped `at` (ns since the epoch); return False if there is none to make now.
+
+        Its thread begins at once, and `take` returns the reading; without a thread, call `read`.
+        """
         if self.ended:
             return False
-        if self.is_busy or (self._thread and self._thread.is_ending):
+        if self._thread and (self._thread.is_pending or self._thread.is_ending):
             self.is_hung, self.ok = True, False
             what = "reading" if self.is_busy else "close"
             self._logger.tell("skipped", f"the last {what} has not returned; skipped until it does")
@@ -125,10 +129,9 @@ class Sampler(PluginRunner):
             return False
         return True
 
-    def take(self, at: int, timeout: float) -> Reading | None:
-        """Return the requested reading, or None if it does not come within `timeout` seconds."""
-        if self._thread is None:
-            return self.read(at)
+    def take(self, timeout: float) -> Reading | None:
+        """Return the reading that its thread makes, or None if it does not come within `timeout` seconds."""
+        assert self._thread
         if not self._thread.wait(timeout):
             return None
         if not self.is_open:
@@ -137,7 +140,7 @@ class Sampler(PluginRunner):
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """Call the collector's `follow` with the pids on devices, and those on devices that were partly idle."""
-        self._survive(partial(self.collector.follow, pids, idle), "cannot follow processes")
+        self._survive(self.collector.follow, "cannot follow processes", pids, idle)
 
     def rest(self) -> None:
         """Close the collector until the next request; its thread ends."""
@@ -161,7 +164,7 @@ class Sampler(PluginRunner):
     def read(self, at: int) -> Reading:
         """Open the collector if needed, and read once."""
         facts: list[object] = []
-        points = self._attempt(partial(self._read, at, facts))
+        points = self._attempt(self._read, at, facts)
         if self.unavailable is not None and not self.is_open:
             self.close()
         return Reading(points, facts)

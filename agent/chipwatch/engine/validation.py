@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -203,16 +204,17 @@ def _check_moment(part: str, moment: object) -> None:
 
 
 class _Forks(threading.local):
-    """Counts the child processes that this thread has forked."""
+    """Counts for one thread the child processes that it forked, and how often it was itself copied into one."""
 
-    children = 0
+    children = copies = 0
 
-    def count(self) -> None:
-        self.children += 1
+    def count(self, *, is_copy: bool) -> None:
+        self.children, self.copies = self.children + 1, self.copies + is_copy
 
 
 _forks: Final = _Forks()
-os.register_at_fork(after_in_parent=_forks.count)
+os.register_at_fork(after_in_parent=partial(_forks.count, is_copy=False))
+os.register_at_fork(after_in_child=partial(_forks.count, is_copy=True))
 
 
 class ForkGuard:
@@ -226,22 +228,23 @@ class ForkGuard:
     def __init__(self, logger: ThrottledLogger) -> None:
         self._logger, self._has_forked = logger, False
 
-    def call(self, method: Callable[[], T]) -> T:
+    def call(self, method: Callable[..., T], *args: Any) -> T:
         """Return what `method` returns, or raise what it raises."""
-        process, children = os.getpid(), _forks.children
+        children, copies = _forks.children, _forks.copies
         try:
-            return method()
+            return method(*args)
         finally:
-            if os.getpid() != process:
-                os._exit(COPY)
-            self._has_forked |= _forks.children != children
-            if self._has_forked and sys.platform == "linux":
+            if _forks.children != children:
+                if _forks.copies != copies:
+                    os._exit(COPY)
+                self._has_forked = sys.platform == "linux"
+            if self._has_forked:
                 self._reap()
 
-    def survive(self, method: Callable[[], T], failure: str) -> T | None:
+    def survive(self, method: Callable[..., T], failure: str, *args: Any) -> T | None:
         """Return what `method` returns, or None after an exception, which is logged with `failure`."""
         try:
-            return self.call(method)
+            return self.call(method, *args)
         except BaseException as bug:  # a plugin's SystemExit, too
             cause = f"{failure} {type(bug).__name__}"
             self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
@@ -288,15 +291,19 @@ class PluginRunner:
         self.unavailable: str | None = None
         """Reason why there is nothing to read, or to derive from; or None."""
 
-    def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
-        """Return the points that `read` adds to a list, also if it raises an exception, which is logged and counted."""
+    def _attempt(self, read: Callable[..., None], *args: Any) -> list[Datapoint]:
+        """
+        Call `read` with `args` and a list; return the points that it adds to the list.
+
+        An exception is logged and counted; the points from before it are returned.
+        """
         begun = time.monotonic()
         points: list[Datapoint] = []
         self.earlier, self.trouble = self.trouble, None
         problems = self.validation.problems
         problems.clear()
         try:
-            self._guard.call(lambda: read(points))
+            self._guard.call(read, *args, points)
         except BaseException as bug:  # a plugin's SystemExit, too
             self.ok = False
             kind, text = type(bug).__name__, text_of(bug)

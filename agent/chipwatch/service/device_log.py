@@ -49,6 +49,8 @@ class DeviceLog:
     def take(self, points: Sequence[Datapoint], _: int) -> None:
         """Log what is new in the points of a tick."""
         points = [p for p in points if p.metric.name in DIMS and all(key in p.dims for key in DIMS[p.metric.name])]
+        if not points:
+            return
         now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
         for (about, says), reason in now.items():
             self._say(about, says, reason)

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,8 @@ NAME: Final = "alive"
 """Name of the file in the state folder."""
 SIZE: Final = 512
 """Size of the file (bytes); each record overwrites the last one."""
+MAX_TIME: Final = 40
+"""Most characters of a record's time."""
 MAX_REASON: Final = 200
 """Most characters of the reason why the agent is not ready."""
 MAX_MISSED: Final = 3
@@ -46,8 +47,10 @@ class Heartbeat:
     def __init__(self, path: Path, interval: float) -> None:
         """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
         self._file, self._late = open_locked(path, PAUSES), tick_timeout(interval)
+        self._why: str | None = ""
+        self._ending = self._after({})
         try:
-            self._write({"at": None, "late": self._late})
+            self._write("null")
         except OSError:
             self.close()
             raise
@@ -55,24 +58,25 @@ class Heartbeat:
     def beat(self, why: str | None) -> None:
         """Record that a tick has ended now; `why`: the reason why the agent is not ready, or None."""
         with contextlib.suppress(OSError, ValueError):  # a probe then sees that the last record is old
-            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
-            self._write({"at": time.monotonic(), "late": self._late, "why": reason})
+            if why != self._why:
+                reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
+                self._why, self._ending = why, self._after({"why": reason})
+            self._write(repr(time.monotonic()))
 
     def close(self) -> None:
         """Unlock and close the file; safe to call twice."""
         self._file.close()
 
-    def _write(self, record: Mapping[str, Any]) -> None:
-        text = _encoded(record)
-        while len(text) >= SIZE:  # JSON may write a character as six bytes
-            record = {**record, "why": record["why"][: len(record["why"]) // 2]}
-            text = _encoded(record)
+    def _after(self, reason: dict[str, str | None]) -> str:
+        """Return the part of a record that follows its time; it changes only with the reason."""
+        record: dict[str, Any] = {"late": self._late, **reason, "pid": os.getpid()}
+        while len(rest := json.dumps(record, separators=(",", ":"))) >= SIZE - MAX_TIME:
+            record["why"] = record["why"][: len(record["why"]) // 2]  # JSON may write a character as six bytes
+        return rest[1:]
+
+    def _write(self, at: str) -> None:
         self._file.seek(0)
-        self._file.write(text.ljust(SIZE - 1) + b"\n")
-
-
-def _encoded(record: Mapping[str, Any]) -> bytes:
-    return json.dumps({**record, "pid": os.getpid()}, separators=(",", ":")).encode()
+        self._file.write(f'{{"at":{at},{self._ending}'.encode().ljust(SIZE - 1) + b"\n")
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

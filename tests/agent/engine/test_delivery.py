@@ -400,13 +400,14 @@ def test_the_back_off_is_random_grows_and_ends_at_a_minute(kind, base, cap):
 
 
 def test_each_kind_of_failure_has_its_own_back_off():
-    worker = Worker("mem", MemorySink(), Spool("mem"))
-    refused = []
+    sink, spool = MemorySink(), Spool("mem")
+    spool.append(points([1]))
+    delivery, refused = SinkDelivery("mem", sink, spool), []
     for _ in range(300):
-        worker.health.failures.clear()
-        for _ in range(5):
-            worker._fail(Retryable("no answer"), is_last=False)
-        refused.append(worker._fail(Refused("no such role"), is_last=False))
+        delivery.health.failures.clear()
+        sink.failures = [*[Retryable("no answer")] * 5, Refused("no such role")]
+        *_, pause = [delivery.turn() for _ in range(6)]
+        refused.append(pause)
     assert 20 < max(refused) <= 30
 
 

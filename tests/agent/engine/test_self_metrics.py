@@ -57,7 +57,7 @@ class Parts:
         self.samplers.append(made)
         for _ in range(readings):
             assert made.request(7)
-            assert made.take(7, LONG)
+            assert made.take(LONG)
         return made
 
     def route(self, name, sink=None, path=None):

@@ -286,8 +286,8 @@ class SpoolFile:
         """Return the sink's state that was kept last, also by an earlier run; b"" if there is none."""
         return self._noted(self._state) or self._noted(STATE)
 
-    def remember(self, state: bytes) -> None:
-        """Keep the sink's state for the next run; it is lost if there is no file."""
+    def remember(self, state: bytes | None) -> None:
+        """Keep the sink's state for the next run (None: it has not changed); it is lost if there is no file."""
         with self.lock:
             self.note_state(state)
             self.flush()
