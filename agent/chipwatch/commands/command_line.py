@@ -19,7 +19,7 @@ KINDS: Final = (
     ("top", ("once", "json", "csv", "every"), "top --once"),
     ("top", ("prometheus",), "top HOST"),
     ("jobs", ("since", "job", "format", "prometheus"), "jobs --since"),
-    ("status", ("health", "ready", "url"), "status --health"),
+    ("status", ("health", "ready"), "status --health"),
     ("record", ("seal", "job", "code"), "record --seal"),
 )
 """Command, options of which one makes another command of it, and that command; the first row that fits counts."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
@@ -41,12 +40,9 @@ def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[
     """
     Return True if the agent is healthy, and a line about it; raise ConfigError.
 
-    It asks the server of --url, if given. Otherwise it reads the heartbeat file; if no running agent holds that, it
-    asks the health server of the configuration.
+    It reads the heartbeat file; if no running agent holds that, it asks the server of the agent's --health.
     """
     ready = hasattr(given, "ready")
-    if url := getattr(given, "url", None):
-        return _ask_server(*_server(url), ready=ready)
     folder, health = _place(given, env)
     try:
         return judge(str(folder / NAME), ready=ready)
@@ -94,17 +90,6 @@ def _file(path: str | None) -> dict[str, Any]:
     if not isinstance(spool, str) or "\0" in spool:
         raise ConfigError(f"{path}: spool: expected a path, got {spool!r}")
     return tables
-
-
-def _server(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as problem:
-        raise ConfigError(f"--url: {problem}: {url!r}") from problem
-    if parts.scheme != "http" or not host or parts.path not in {"", "/", "/healthz", "/readyz"}:
-        raise ConfigError(f"--url: expected http://HOST:PORT, got {url!r}")
-    return host, port or 80
 
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:

@@ -127,18 +127,11 @@ def test_the_folder_is_found_as_the_agent_finds_it(ask, tmp_path):
 # -- the server -----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_is_asked_where_a_url_is_given(ask, server, alive):
-    good, line = ask("--url", f"http://127.0.0.1:{server.port}")
-    assert good
-    assert line == 'healthy: {"ok": true, "a": 1}'
-    good, line = ask("--ready", "--url", f"http://127.0.0.1:{server.port}/")
-    assert not good
-    assert line == 'not ready: {"ok": false, "refused": {"cloud": "no such role"}}'
-
-
 def test_a_server_is_asked_where_the_configuration_has_one_and_there_is_no_heartbeat(ask, server, alive, tmp_path):
     alive.close()
-    assert ask("--health", str(server.port))[0]
+    assert ask("--health", str(server.port)) == (True, 'healthy: {"ok": true, "a": 1}')
+    refused = 'not ready: {"ok": false, "refused": {"cloud": "no such role"}}'
+    assert ask("--ready", "--health", f"127.0.0.1:{server.port}") == (False, refused)
     assert ask(CHIPWATCH_HEALTH=f"0.0.0.0:{server.port}")[0]
     file = tmp_path / "a.toml"
     file.write_text(f'health = "{server.port}"')
@@ -155,7 +148,7 @@ def test_a_running_agents_heartbeat_goes_before_a_server(ask, alive):
 def test_no_server_is_a_no(ask):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    good, line = ask("--url", f"http://127.0.0.1:{port}")
+    good, line = ask("--health", f"127.0.0.1:{port}")
     assert not good
     assert line.startswith(f"no answer from 127.0.0.1:{port}: ")
 
@@ -171,7 +164,7 @@ def test_another_server_is_a_no(ask, answer):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve)
         thread.start()
-        assert not ask("--url", f"http://127.0.0.1:{listening.getsockname()[1]}")[0]
+        assert not ask("--health", f"127.0.0.1:{listening.getsockname()[1]}")[0]
         thread.join()
 
 
@@ -188,7 +181,7 @@ def test_a_server_that_answers_by_drops_is_waited_for_only_so_long(ask, monkeypa
         thread = threading.Thread(target=drip)
         thread.start()
         begun = time.monotonic()
-        assert not ask("--url", f"http://127.0.0.1:{listening.getsockname()[1]}")[0]
+        assert not ask("--health", f"127.0.0.1:{listening.getsockname()[1]}")[0]
         assert time.monotonic() - begun < 30
         ended.set()
         thread.join()
@@ -197,7 +190,7 @@ def test_a_server_that_answers_by_drops_is_waited_for_only_so_long(ask, monkeypa
 def test_a_server_that_says_nothing_is_waited_for_only_so_long(ask, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert ask("--url", f"http://127.0.0.1:{silent.getsockname()[1]}") == (
+        assert ask("--health", f"127.0.0.1:{silent.getsockname()[1]}") == (
             False, f"no answer from 127.0.0.1:{silent.getsockname()[1]}: timed out",
         )  # fmt: skip
 
@@ -205,12 +198,6 @@ def test_a_server_that_says_nothing_is_waited_for_only_so_long(ask, monkeypatch)
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--url", "127.0.0.1:80"], "--url: expected http://HOST:PORT, got "),
-        (["--url", "https://localhost"], "--url: expected http://HOST:PORT, got "),
-        (["--url", "http://"], "--url: expected http://HOST:PORT, got "),
-        (["--url", "http://h/metrics"], "--url: expected http://HOST:PORT, got "),
-        (["--url", "http://h:x"], "--url: "),
-        (["--url", "http://[::1"], "--url: "),
         (["--health", "x"], r"--health: expected \[HOST:\]PORT, got 'x'"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
     ],
@@ -273,12 +260,9 @@ def test_an_agent_without_a_spool_leaves_no_file_and_one_reading_neither(agent, 
 
 
 def test_wrong_usage_ends_with_2(here):
-    done = here("status", "--health", "--url", "x")
-    assert (done.returncode, done.stdout, done.stderr) == (
-        2,
-        "",
-        "chipwatch: --url: expected http://HOST:PORT, got 'x'\n",
-    )
+    done = here("status", "--health", "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "chipwatch: --health: expected [HOST:]PORT, got 'x'\n"
     assert here("status", "--health", "--sink", "x").returncode == 2
 
 
