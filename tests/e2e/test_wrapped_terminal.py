@@ -235,7 +235,16 @@ def test_a_recording_that_fails_while_the_command_runs_is_the_last_line_of_the_s
     assert done.returncode == 0, "the command's own"
     *_, head, last = [line for line in done.stderr.splitlines() if line.startswith("  ")]
     assert head.startswith(f"  recorded  {file} (")
-    assert re.fullmatch(r"  recorded  not all of the run: nothing after [\d:]{8}: the disk is full \(.*\)", last)
+    assert re.fullmatch(
+        r"  recorded  not all of the run: nothing after [\d:]{8}: the (disk is full|file would be larger) .*", last
+    )
+
+
+def test_a_recording_that_is_not_whole_ends_with_an_error(agent, tmp_path):
+    words = ("--collector", "memory", "--interval", "0.1", "--duration", "4")
+    done = in_shell(agent, 'ulimit -f 2; exec "$@"', "record", tmp_path / "run.chipwatch", *words)
+    assert done.returncode == 1
+    assert re.search("recorder: the (disk is full|file would be larger)", done.stderr)
 
 
 def test_a_command_that_cannot_start_leaves_no_recording(agent, tmp_path):

@@ -24,7 +24,7 @@ from chipwatch.base.version import build
 from chipwatch.config.convert import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
-from chipwatch.history.ring import INCIDENTS, incidents, lines_of
+from chipwatch.history.ring import INCIDENTS, lines_of, recordings_in
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.service.log_file import LOG_NAME
 
@@ -74,7 +74,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 source.readline(MOST_LOG)  # skips half a line, in which no pattern would find a secret
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
     names = names_of_people_and_hosts(config) | {value: f"<{word}>" for word, value in values.items()}
-    for newest in incidents(folder / INCIDENTS)[:1]:
+    for newest in recordings_in(folder / INCIDENTS)[:1]:
         parts[f"incident-{newest.stem}.jsonl"] = [*_recorded(newest)]
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

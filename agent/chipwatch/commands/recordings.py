@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -24,9 +24,9 @@ from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import OK, show
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
-from chipwatch.history.columns import Recorded, RecordedSeries, load_run
-from chipwatch.history.event import WHY, Event
-from chipwatch.history.ring import ENDING, INCIDENTS, incidents, lines_of
+from chipwatch.history.columns import Line, Recorded, RecordedSeries, load_run, tail_of
+from chipwatch.history.event import WHY
+from chipwatch.history.ring import ENDING, INCIDENTS, lines_of, recordings_in
 from chipwatch.net.status_socket import ask
 
 JOB: Final = re.compile(r"[!-~]{1,40}")
@@ -43,6 +43,8 @@ def seal(given: SimpleNamespace) -> int:
         raise ConfigError(
             f"--job {job!r} --code {code!r}: expected --seal --job NAME --code CODE, such as 41337 and 0:9"
         )
+    if given.words:
+        raise ConfigError(f"record --seal: {given.words[0]}: it takes no FILE; the running agent names the incident")
     answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
@@ -59,32 +61,27 @@ def listing(given: SimpleNamespace) -> int:
 
 def listed(folder: Path) -> str:
     """Return the lines about recordings in the current folder and incidents in `folder`."""
-    rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *incidents(folder))]
+    rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *recordings_in(folder))]
     why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
     return "\n".join(rows) or f"no incident is recorded in {folder}{why}"
 
 
 def _row(path: Path) -> str:
-    started, event = 0, None
-    for line, _ in zip(lines_of(path), range(2), strict=False):
+    head = Line()
+    for line in chain(lines_of(path), lines_of(tail_of(path))):
         with suppress(ValueError):
-            head = msgspec.json.decode(line, type=_Head)
-            started, event = started or head.started, event or head.event
-    at = event.at if event else started
+            before, head = head, msgspec.json.decode(line, type=Line)
+            head.started = head.started or before.started
+        if head.event or head.at:  # an incident, or the first row
+            break
+    event, at = head.event, head.event.at if head.event else head.started
     when = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else path.stem
     if event is None:
-        return f"{when}  {'recording' if at else '          it cannot be read'}  {path}"
+        state = "          it holds no reading yet" if at else "          it cannot be read"
+        return f"{when}  {'recording' if head.at else state}  {path}"
     job, why = event.dims.get("job", ""), event.dims.get(WHY, "")
     what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}{f'; {why}' if why else ''}")
     return f"{when}  {what}  {path}"
-
-
-class _Head(msgspec.Struct):
-    """The fields of a file's first two lines that the list shows."""
-
-    started: int = 0
-    """Start of the recording (ns since the epoch); 0 if unknown."""
-    event: Event | None = None
 
 
 def export(given: SimpleNamespace) -> int:

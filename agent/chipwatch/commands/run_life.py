@@ -89,8 +89,7 @@ class RunParts:
             self.make_file()
             folder = None if self.brief else state
             history = self.history(self.pipeline)
-            common = self.common.known
-            self.recorder = Recorder(self.config, self.pipeline, common, folder, self.file, history=history)
+            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file, history=history)
 
     def make_file(self) -> None:
         """Create the file of `record`, if that is set; raise CommandError."""
@@ -222,6 +221,7 @@ class RunLife:
         if not self._watched:
             self._announcements.end(once=this.once)
         lost = this.brief and any(route.spool.lost for route in routes)
+        cut = this.file and this.recorder and this.recorder.trouble  # the recorder has logged it
         for route in routes if lost and this.duration is not None and not self._is_kept else ():
             if route.spool.lost and route.worker.sink.limits.durable:
                 number = count(route.spool.lost, "are")
@@ -230,7 +230,7 @@ class RunLife:
             log.error("%s", text)
             lost = True
         owes = this.once and any(route.spool.is_due for route in routes)
-        return _all_is_well(self.pipeline, this.common) and not (lost or wanted.missing or owes)
+        return _all_is_well(self.pipeline, this.common) and not (lost or cut or wanted.missing or owes)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:

@@ -106,6 +106,10 @@ class Admission:
             self._warn(points)
         return admitted
 
+    def has_room(self, series: tuple[str, Dimensions]) -> bool:
+        """Return whether points of this series are admitted; another thread may call it."""
+        return series in self._series or len(self._series) < self._most
+
     def _warn(self, points: Sequence[Datapoint]) -> None:
         """Log the metric with the most series, and its dimension with the most values."""
         series = {*self._series, *((point.metric.name, point.dims) for point in points)}
@@ -152,6 +156,12 @@ class Route:
     def first_points(self, interval: float) -> float:
         """Return the seconds until the first points are sent, about; `interval` is the seconds between ticks."""
         return self._window.first_seconds(interval) + self.worker.schedule.first_wait
+
+    def sends(self, metric: Metric, dims: Dimensions) -> bool | None:
+        """Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted."""
+        return (
+            (self._admission is None or self._admission.has_room((metric.name, dims))) if self._wants(metric) else None
+        )
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""

@@ -24,13 +24,12 @@ import msgspec
 
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import CommandError, os_text
-from chipwatch.history.event import LATEST, Event
+from chipwatch.history.event import Event, Moment
 
 FORMAT: Final = 1
 """Version of both formats; a later one is refused."""
-MOST_SERIES, MOST_POINTS = 50_000, 7_000_000
-"""Most series and points of a file, besides a point for each four bytes of it. A point takes 16 bytes of memory;
-for what else counts, see `_weight`."""
+MOST_POINTS: Final = 7_000_000
+"""Most points of a file, besides one for each four bytes of it; for what else counts as points, see `_weight`."""
 LONGEST: Final = 4 << 20
 """Most bytes of a line."""
 MOST_OBJECTS, MOST_NUMBERS = 50_000, 200_000
@@ -67,11 +66,12 @@ class Line(Series, omit_defaults=True):
     chipwatch: int = 0
     version: str = ""
     host: dict[str, str] = {}
-    started: int = 0
+    started: Moment = 0
     interval: float | None = None
     event: Event | None = None
     series: list[Series] = []
-    at: int = 0
+    at: Moment = 0
+    sealed: Moment = 0
     row: list[int | float | None] = []
     format: int = 0
     time: str = ""
@@ -125,16 +125,9 @@ class Recorded:
 
     def ticks(self, start: int = 0) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
         """Yield each time, from tick number `start` on, and the series that have a sample then, with its number."""
-        times = self.times()[start:]
-        places = [bisect_left(column.times, min(times, default=0)) for column in self.columns]
-        for at in times:
-            present = []
-            for n, column in enumerate(self.columns):
-                place = places[n]
-                if place < len(column.times) and column.times[place] == at:
-                    places[n] += 1
-                    present.append((column, place))
-            yield at, present
+        for at in self.times()[start:]:
+            places = [(column, bisect_left(column.times, at)) for column in self.columns]
+            yield at, [(one, place) for one, place in places if place < len(one.times) and one.times[place] == at]
 
 
 def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
@@ -252,7 +245,7 @@ class _Reader:
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
         """Add the samples of a tick, except ones that are there already; raise ValueError or OverflowError."""
         self._spend(len(row))
-        if len(row) > len(self._slots) or not 0 < at <= LATEST:
+        if len(row) > len(self._slots) or not at:
             raise ValueError("the parts do not fit together")
         for (column, start), value in zip(self._slots, row, strict=False):
             if value is not None and not (column.times and at <= column.times[-1]):
@@ -269,8 +262,6 @@ class _Reader:
     def _series(self, series: Series) -> RecordedSeries:
         dims = Dimensions(series.dims)
         if (column := self._columns.get((series.name, dims))) is None:
-            if len(self._columns) >= MOST_SERIES:
-                raise NotARecording(f"{self.recorded.path}: more than {MOST_SERIES:,} series; it is not read")
             self._spend(_weight(series.dims, series.name, series.unit))
             metric = Metric(series.name, series.kind, series.unit, "")
             column = self._columns[series.name, dims] = RecordedSeries(metric, dims)

@@ -67,13 +67,12 @@ class Announcements:
             unsent = any(n for word, n in counts.items() if NOTICES["sink"][word].level >= logging.WARNING)
             if before["kept"]:
                 counts["kept before"] = before["kept"]
-            if not counts["dropped"]:
-                del counts["dropped"]
+            shown = (f"{word} {n:,}" for word, n in counts.items() if n or word != "dropped")
             worker = route.worker
             is_well = worker.health.is_closed or not unsent or (once and worker.health.last_error)
             level = logging.INFO if is_well else logging.WARNING
             name = f"{route.name}: " if len(self._pipeline.routes) > 1 else ""
-            log.log(level, "stopping: %s%s", name, ", ".join(f"{word} {n:,}" for word, n in counts.items()))
+            log.log(level, "stopping: %s%s", name, ", ".join(shown))
 
 
 def _named(sampler: Sampler) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.base.throttled import ThrottledLogger
@@ -40,8 +41,7 @@ class DeviceLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: returns seconds; it times the hour between repeats."""
-        self._clock = clock
-        self._loggers: dict[str, ThrottledLogger] = {}
+        self._logger = cache(lambda about: ThrottledLogger(log, about, clock))
         self._troubles: dict[tuple[str, str], Reason] = {}
         """GPU and text of a fault -> the fault, while it lasts."""
         self._xids: dict[Dimensions, float] = {}
@@ -61,30 +61,17 @@ class DeviceLog:
                 self._logger(about).log(logging.INFO, f"over: {says}", f"no longer {says}")
         self._troubles |= now
         for point in points:
-            if point.metric.name == XID:
-                self._take_xid(point)
+            if point.metric.name == XID and point.value != self._xids.get(point.dims, 0):
+                from chipwatch.jobs.verdict.rules import Seen, reasons
 
-    def _take_xid(self, point: Datapoint) -> None:
-        """Log an Xid error if its count grew."""
-        dims, last = point.dims, self._xids.get(point.dims, 0)
-        self._xids[dims] = point.value
-        if point.value == last:
-            return
-        from chipwatch.jobs.verdict.rules import Seen, reasons
-
-        seen = Seen(XID, dims, point.value, rose=1)
-        says = f"had Xid {dims['xid']}"
-        self._say(_name(point), says, next(iter(reasons([seen])), None), f"NVIDIA's catalogue: {dims['action']}")
+                dims, self._xids[point.dims] = point.dims, point.value
+                found = next(iter(reasons([Seen(XID, dims, point.value, rose=1)])), None)
+                self._say(_name(point), f"had Xid {dims['xid']}", found, f"NVIDIA's catalogue: {dims['action']}")
 
     def _say(self, about: str, says: str, reason: Reason | None, note: str = "") -> None:
         """Log a fault of a GPU with what to do, or with `note` if nobody has to do anything."""
         level = logging.ERROR if reason and reason.severity == NOT_FIT else logging.WARNING
         self._logger(about).log(level, says, f"{says}. {reason.do}" if reason else f"{says} ({note})")
-
-    def _logger(self, about: str) -> ThrottledLogger:
-        if about not in self._loggers:
-            self._loggers[about] = ThrottledLogger(log, about, self._clock)
-        return self._loggers[about]
 
 
 def _name(point: Datapoint) -> str:

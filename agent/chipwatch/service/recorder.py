@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chipwatch.base.version import __version__
+from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.config.load import recorder_options
 from chipwatch.config.options import Config
-from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.self_metrics import SHOWN, Incident
 from chipwatch.history.columns import NotARecording
 from chipwatch.history.event import WHY, Event
-from chipwatch.history.journal import MOST_SERIES, MOST_TABLE, STEP
+from chipwatch.history.journal import MOST_SERIES, MOST_TABLE, STEP, Header, Recording, first_line
 from chipwatch.history.ring import Ring
 
 if TYPE_CHECKING:
@@ -30,15 +29,23 @@ if TYPE_CHECKING:
     from chipwatch.jobs.verdict.events import EventHistory
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 AFTER: Final = 120 * 10**9
 """Nanoseconds after an event at which its incident ends."""
 Tick = tuple[Sequence[Datapoint], int]
-TOGETHER: Final = 2.0
-"""Seconds of ticks that are queued and written together, as one part."""
+TOGETHER: Final = 10.0
+"""Seconds of ticks that are queued and written together, as one part, since waking the thread takes CPU time."""
+SOON: Final = 2.0
+"""The same where somebody asked for a file."""
+MOST_TOGETHER: Final = 4000
+"""Points after which a part is written sooner; they take 1 MB."""
+MANY: Final = 2000
+"""Series above which not every tick is recorded: as many as a tick has more series than this."""
+GOLDEN: Final = 0.618034
+"""A tick is recorded by its multiple of the golden ratio: so no collector that is read in each nth tick is missed."""
 MOST_WAITING: Final = 30
-MOST_WAITING_POINTS: Final = 600_000
-"""Most parts that may wait for a slow disk, and most points in them (80 MB); further ones are dropped."""
+"""Most parts that may wait for a slow disk, 1 MB each unless a tick is larger; further ones are dropped."""
 SEALING: Final = 2.0
 """Seconds that the last delivery waits for the last incident to be written."""
 ENDING: Final = 5.0
@@ -55,17 +62,11 @@ def open_file(config: Config, common: Callable[[], Dimensions | None], path: Pat
     from chipwatch.history.record_file import RecordFile
 
     try:
-        return RecordFile(path, partial(_header, common, time.time_ns(), config.interval))
+        return RecordFile(path, partial(first_line, common, time.time_ns(), config.interval))
     except NotARecording as problem:
         raise ConfigError(f"record: {problem}") from problem
     except OSError as problem:
         raise ConfigError(f"record: {path}: {os_text(problem)}; choose another place") from problem
-
-
-def _header(common: Callable[[], Dimensions | None], started: int, interval: float | None) -> Mapping[str, Any]:
-    dims = {key: value for key, value in (common() or {}).items() if not key.startswith(HIDDEN)}
-    about = {"chipwatch": 1, "version": __version__, "host": {"hostname": platform.node()} | dims}
-    return about | {"started": started, "interval": interval}
 
 
 class Recorder:
@@ -79,31 +80,29 @@ class Recorder:
         self._pipeline, self._history, self._file = pipeline, history, file
         self.trouble = ""
         """Why the file is incomplete; "" if it is complete so far."""
-        self._started = time.time_ns()  # compared with the points' time
+        self._interval, started = config.interval, time.time_ns()  # compared with the points' time
         self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
         self._ticks: list[Tick] = []
-        """Ticks that are not queued yet. They are queued together, because waking the thread takes CPU time."""
-        self._batch = int(TOGETHER / (config.interval or TOGETHER)) or 1
-        self._targets: list[Any] = []
+        """Ticks that are not queued yet."""
+        self._turn = 0.0
+        """The last tick's multiple of the golden ratio, without its whole part; see GOLDEN."""
+        self._targets: list[Recording] = [file] if file else []
+        """The recordings that are written; one whose disk fails is left out from then on."""
         self._ring: Ring | None = None
-        self._broken: Ring | None = None
-        """The ring, after its disk failed. It is closed at the end; if that fails too, the next start seals it."""
         self._open: Event | None = None
         self._slow: dict[str, str] = {}
         """Job -> the sentence on why it is slow."""
-        self._late, self._short = False, ""
+        self._logger = ThrottledLogger(log, "recorder")
         is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
         self._level = logging.WARNING if is_durable or file else logging.DEBUG
         """Level of messages that recording has failed. It is low if nobody asked for durable data."""
         self.incidents: list[Path] = []
         """Files of the incidents of this run."""
-        if file:
-            self._targets.append(file)
         options = recorder_options(config)
         if state and options:
-            header = partial(_header, common, self._started, config.interval)
-            self._survive(lambda: self._open_ring(Ring(state, options.keep, header)))
-        self._thread = Thread(target=self._run, name="recorder", daemon=True)
+            header = lambda: first_line(common, started, self._interval and self._interval * self._slowness)  # noqa: E731
+            self._survive(None, self._open_ring, state, options.keep, header)
+        self._thread = Thread(target=self._run, args=(started,), name="recorder", daemon=True)
         if self._targets:
             pipeline.listeners.append(self.take)
             for derivation in pipeline.derivations:
@@ -112,19 +111,32 @@ class Recorder:
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Queue the points of a tick, after `history` has taken them; the clock's thread calls it."""
-        for event in self._history.events(points):
-            self._queue.put(event)
-        self._ticks.append((points, at))
-        if len(self._ticks) < self._batch:
+        events = [*self._history.events(points)]
+        self._turn = (self._turn + GOLDEN) % 1.0
+        if events or self._turn * self._slowness < 1.0:
+            self._ticks.append((points, at))
+        seconds = len(self._ticks) * (self._interval or TOGETHER)
+        many = sum(len(points) for points, _ in self._ticks)
+        if not (events or many > MOST_TOGETHER or seconds + 0.01 >= (SOON if self._file else TOGETHER)):
             return
         ticks, self._ticks = self._ticks, []
-        parts = self._queue.qsize()
-        if parts < MOST_WAITING and parts * sum(len(points) for points, _ in ticks) < MOST_WAITING_POINTS:
+        if self._queue.qsize() < MOST_WAITING:
             self._queue.put(ticks)
-        elif not self._late:
-            self._late = True
+        else:
             self.trouble = self.trouble or "the disk was too slow for some readings"
-            log.warning("recorder: the disk is too slow; ticks are left out")
+            self._logger.log(logging.WARNING, "late", "the disk is too slow; ticks are left out")
+        for event in events:
+            self._queue.put(event)
+
+    @property
+    def _slowness(self) -> float:
+        """Return how many ticks there are for one that is recorded, at least 1: a file has all."""
+        return max(1.0, self._ring.crowd / MANY) if self._ring and not self._file else 1.0
+
+    @property
+    def _kept_ring(self) -> Ring | None:
+        """Return the ring while its disk takes it; None if there is none."""
+        return self._ring if self._ring in self._targets else None
 
     def happened(self, cause: str, text: str, **dims: str) -> None:
         """Queue an event, which may begin an incident; any thread may call it."""
@@ -139,7 +151,7 @@ class Recorder:
 
     def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
         """Begin an incident because a user asks for it or `job` has failed; return the answer for the status socket."""
-        if not self._ring:
+        if not (ring := self._kept_ring):
             return {"sealed": False}
         if job:
             ended, _, number = code.partition(":")
@@ -147,7 +159,7 @@ class Recorder:
             self.happened(JOB, f"job {job} {how}", job=job)
         else:
             self.happened(ASKED, "somebody asked for it")
-        return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
+        return {"sealed": True, "folder": str(ring.incidents), "seconds": AFTER / 1e9}
 
     def end(self, failure: str | None = None) -> None:
         """End the open incident and send its point; `failure`: the sentence of a last event."""
@@ -163,82 +175,91 @@ class Recorder:
             self._pipeline.send([incident.point(at) for incident in new], at)
 
     def close(self) -> None:
-        """Wait until all is written, at most ENDING seconds."""
+        """Wait until all is written, at most ENDING seconds; called after `end`."""
         if self._thread.is_alive():
-            self._queue.put(None)
             self._thread.join(ENDING)
-            if self._thread.is_alive():
-                self.trouble = self.trouble or "the disk was too slow for the last readings"
+        if self._thread.is_alive():
+            self.trouble = self.trouble or "the disk was too slow for the last readings"
 
-    def _open_ring(self, ring: Ring) -> None:
-        self._ring = ring
+    def _open_ring(self, state: Path, keep: float, header: Header) -> None:
+        ring = self._ring = Ring(state, keep, header, self._is_sent)
         self._targets.append(ring)
         if ring.left:
             self._tell(Event(0, ring.left.stem.partition("-")[2], "the last run was killed"), ring.left)
-            self.incidents.clear()  # it is the last run's
 
-    def _run(self) -> None:
-        at = self._started
+    def _is_sent(self, metric: Metric, dims: Dimensions) -> bool:
+        """Return whether a sink sends this series, or at least none leaves it out because of `max_series`."""
+        fates = {route.sends(metric, dims) for route in self._pipeline.routes}
+        return True in fates or False not in fates
+
+    def _run(self, started: int) -> None:
+        at = started
         while (item := self._queue.get()) is not None:
             if isinstance(item, Event):
                 self._begin(item)
                 continue
             for points, at in item:
                 self._write(points, at)
+            for target in [*self._targets]:
+                self._survive(target, target.sync)
         if self._open:
             self._seal(at)
-        for target in self._targets:
-            self._survive(target.close, target)
-        if self._broken:
-            with suppress(OSError):
-                self._broken.close()
+        for target in filter(None, (self._file, self._ring)):  # also a ring whose disk has failed: it was not killed
+            self._survive(target, target.close)
 
     def _write(self, points: Sequence[Datapoint], at: int) -> None:
         if self._open and at < self._open.at - STEP:  # the clock was set back, so the ring starts over
             self._seal(at)
         for target in [*self._targets]:
-            more = {"is_open": self._open is not None} if target is self._ring else {}
-            self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
-            if target.is_short and not self._short:
-                self._short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
-                self.trouble = self.trouble or self._short
-                log.warning("recorder: %s: the others are left out", self._short)
+            self._survive(target, target.add, points, at)
+            if target.is_short:
+                short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
+                self.trouble = self.trouble or short
+                self._logger.log(logging.WARNING, "short", f"{short}: the others are left out")
+            if (slowness := self._slowness) > 1.0:
+                text = f"{target.crowd:,} series: one reading in {slowness:.1f} is kept"
+                self._logger.log(logging.INFO, "many", text)
         if self._open and at >= self._open.at + AFTER:
             self._seal(at)
 
     def _begin(self, event: Event) -> None:
         """Record an event. It begins an incident, unless one is open or its cause had one recently."""
         for target in [*self._targets]:
-            self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
-        is_first = event.cause == ASKED or self._ring is None or not self._ring.has(event.cause, event.at)
-        if event.cause != WHY and self._open is None and is_first:
-            self._open = event
+            self._survive(target, target.note, event)
+        ring = self._kept_ring if event.cause != WHY and not self._open else None
+        if ring and (event.cause == ASKED or not ring.has(event.cause, event.at)):
+            self._open, ring.is_open = event, True
 
     def _seal(self, at: int) -> None:
         event, self._open = self._open, None
-        if event and (ring := self._ring):
+        if event and (ring := self._kept_ring):
+            ring.is_open = False
             if slow := "; ".join([*self._slow.values()][-MOST_SLOW:]):
                 event = Event(event.at, event.cause, event.text, {**event.dims, WHY: slow})
-            self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
+            if path := self._survive(ring, ring.seal, event, at):
+                self.incidents.append(path)
+                self._tell(event, path)
 
     def _tell(self, event: Event, path: Path) -> None:
         self._pipeline.incidents.append(Incident(event.cause, path.name, time.monotonic() + SHOWN))
-        self.incidents.append(path)
         level = logging.INFO if event.cause in (ASKED, COMMAND, JOB) else logging.WARNING
         log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
 
-    def _survive(self, call: Callable[[], object], target: object = None) -> None:
-        """Call a function that writes to `target`; if the disk fails, stop writing to that target."""
+    def _survive(self, target: Recording | None, call: Callable[..., T], *words: Any) -> T | None:
+        """Return the result of a call that writes to `target`; if the disk fails, stop writing to that target."""
         try:
-            call()
+            return call(*words)
         except (OSError, NotARecording) as problem:
+            is_known = target is not None and target not in self._targets
             self._targets = [other for other in self._targets if other is not target]
-            if target is self._ring:
-                self._broken, self._ring = self._ring, None
             level = self._level
             if target is self._file and target:
                 level, self.trouble = logging.ERROR, f"nothing after {time.strftime('%H:%M:%S')}: {os_text(problem)}"
-            log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
+            elif getattr(problem, "errno", 0) == errno.EBUSY:
+                level = logging.WARNING
+            if not is_known:
+                log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
+        return None
 
     def files(self) -> Iterator[Path]:
         """Yield the files of this run that exist."""

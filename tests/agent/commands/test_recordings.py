@@ -137,6 +137,20 @@ def test_parquet_without_a_library_is_a_clear_sentence(file, said, tmp_path, mon
     assert (code, error) == (2, "chipwatch: record export: --to parquet needs a file: -o run.parquet\n")
 
 
+def test_a_recording_of_a_run_that_was_killed_before_its_first_row_is_listed_as_such(said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = RecordFile(tmp_path / "run.chipwatch", header)
+    assert "it holds no reading yet  run.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]
+    made.add(*reversed(next(ticks(1))))
+    assert "Z  recording  run.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]
+    made.close()
+
+
+def test_an_incident_that_is_asked_for_takes_no_name_of_a_file(said):
+    code, _, error = said("record", "--seal", "a.chipwatch")
+    assert (code, "record --seal: a.chipwatch: it takes no FILE" in error) == (2, True)
+
+
 def test_an_export_replaces_no_file(file, said, tmp_path):
     (tmp_path / "a.csv").write_text("mine")
     code, _, error = said("record", "export", str(file), "--to", "csv", "-o", str(tmp_path / "a.csv"))

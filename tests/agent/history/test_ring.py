@@ -15,7 +15,7 @@ from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.history.columns import GZIP, NotARecording, checksummed, load, runs_of, tail_of
 from chipwatch.history.event import Event
 from chipwatch.history.record_file import RecordFile
-from chipwatch.history.ring import MOST_INCIDENTS, Ring, incidents
+from chipwatch.history.ring import MOST_INCIDENTS, Ring, recordings_in
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
@@ -68,8 +68,9 @@ def test_an_incident_holds_the_minutes_before_it(ring, tmp_path):
 
 
 def test_nothing_is_deleted_by_age_while_an_incident_is_open(ring):
+    ring.is_open = True
     for n in range(200):
-        ring.add(*tick(n), is_open=True)
+        ring.add(*tick(n))
     assert seconds(ring.seal(Event(AT, "xid"), AT)) == (0, 199)
 
 
@@ -95,6 +96,7 @@ def test_two_agents_of_one_state_folder_have_a_ring_each(tmp_path):
 @pytest.mark.parametrize(("end", "step", "most"), [(14 * 86_400, 300, 20_000), (300, 1, 60_000)])
 def test_a_ring_never_exceeds_its_bound(tmp_path, monkeypatch, end, step, most):
     monkeypatch.setattr("chipwatch.history.ring.MOST_BYTES", most)
+    monkeypatch.setattr("chipwatch.history.journal.MOST_ROWS", most // 8)
     ring = Ring(tmp_path, 86_400.0, header)
     sizes = []
     for n in range(0, end, step):
@@ -245,11 +247,11 @@ def test_a_clock_that_is_set_back_by_a_second_takes_nothing_away(ring):
 
 def test_series_that_come_and_go_leave_an_incident_that_can_be_read(ring, monkeypatch):
     monkeypatch.setattr("chipwatch.history.journal.MOST_SERIES", 20)
-    monkeypatch.setattr("chipwatch.history.ring.MOST_SERIES", 50)
+    monkeypatch.setattr("chipwatch.history.ring.MOST_POINTS", 4000)
     for n in range(30):
         ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
     path = ring.seal(Event(AT, "xid", "x"), AT)
-    monkeypatch.setattr("chipwatch.history.columns.MOST_SERIES", 50)
+    monkeypatch.setattr("chipwatch.history.columns.MOST_POINTS", 7000)
     assert load(path).ended == AT + 29 * S
 
 
@@ -270,7 +272,7 @@ def test_a_ring_with_an_impossible_time_does_not_stop_the_next_agent(tmp_path):
     for number, line in enumerate(('{"at": %d}', '{"event": {"at": %d, "cause": "x"}, "at": 5}')):
         (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(checksummed((line % 10**30).encode())))
     Ring(tmp_path, 60.0, header).close()
-    assert incidents(tmp_path / "incidents") == []
+    assert recordings_in(tmp_path / "incidents") == []
 
 
 def samples(path):
@@ -333,15 +335,13 @@ def test_a_ring_that_is_damaged_is_sealed_as_far_as_it_is_sound(tmp_path):
         following.left.unlink()
 
 
-def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path, monkeypatch):
+def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):
     ring.add(*tick(0))
     for n in range(MOST_INCIDENTS + 3):
         ring.seal(Event(AT + n * S, "oom"), AT)
-    names = [path.name for path in incidents(tmp_path / "incidents")]
+    names = [path.name for path in recordings_in(tmp_path / "incidents")]
     assert len(names) == MOST_INCIDENTS
     assert names[-1] == "20261120T100008Z-oom.chipwatch"
-    monkeypatch.setattr("chipwatch.history.ring.MOST_INCIDENT_BYTES", 1)
-    assert [ring.seal(Event(AT + 99 * S, "xid"), AT)] == incidents(tmp_path / "incidents"), "the newest stays"
 
 
 KILLED = """
@@ -399,7 +399,7 @@ def test_what_several_agents_left_as_they_were_killed_is_sealed_by_the_next_one(
     for ring in rings:
         ring._lock.close()  # as a kill does
     again = Ring(tmp_path, 60.0, header)
-    assert {seconds(path) for path in incidents(again.incidents)} == {(0, 0), (1000, 1000)}
+    assert {seconds(path) for path in recordings_in(again.incidents)} == {(0, 0), (1000, 1000)}
     assert not [*tmp_path.glob("recorder*/*.chipwatch")]
     second = Ring(tmp_path, 60.0, header)
     assert second._folder.name == "recorder-1", "its folder is free again"
@@ -413,7 +413,7 @@ def test_an_agent_that_is_killed_again_and_again_leaves_one_incident(tmp_path):
         ring = Ring(tmp_path, 60.0, header)
         ring.add(*tick(0, at=now + n * S))
         ring._lock.close()
-    assert len(incidents(tmp_path / "incidents")) == 1
+    assert len(recordings_in(tmp_path / "incidents")) == 1
 
 
 def test_a_recording_cut_anywhere_in_its_last_parts_has_all_before(tmp_path, monkeypatch):
@@ -504,12 +504,12 @@ def test_a_clock_that_is_set_back_begins_another_file(tmp_path):
 
 def test_series_that_come_and_go_leave_files_that_can_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("chipwatch.history.journal.MOST_SERIES", 20)
-    monkeypatch.setattr("chipwatch.history.record_file.MOST_SERIES", 50)
+    monkeypatch.setattr("chipwatch.history.record_file.MOST_POINTS", 4000)
     file = RecordFile(tmp_path / "run.chipwatch", header)
     for n in range(30):
         file.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
     file.close()
-    monkeypatch.setattr("chipwatch.history.columns.MOST_SERIES", 50)
+    monkeypatch.setattr("chipwatch.history.columns.MOST_POINTS", 7000)
     columns = [load(path).columns for path in tmp_path.iterdir() if path.suffix == ".chipwatch"]
     assert sum(map(len, columns)) == 300
 

@@ -60,7 +60,7 @@ def check(recorded, written, exact=("gpu.energy", "gpu.power")):
 
 def test_rows_are_read_back_bit_by_bit(tmp_path):
     written = [*ticks(50)]
-    journal = Journal(tmp_path / "a.chipwatch", header)
+    journal = Journal(tmp_path / "a.chipwatch", header, lambda *_: True)
     for at, points in written:
         journal.add(points, at)
     check(load(journal.path), written)  # not closed: as after a kill
@@ -96,7 +96,7 @@ def test_a_gauge_of_a_run_has_six_digits_or_thousandths(tmp_path, value, kept):
 
 
 def test_a_late_reading_keeps_its_time(tmp_path):
-    journal = Journal(tmp_path / "a.chipwatch", header)
+    journal = Journal(tmp_path / "a.chipwatch", header, lambda *_: True)
     journal.add([POWER.point(AT + S, 2.0), ENERGY.point(AT, 1.0, start_time=AT)], AT + S)
     recorded = load(journal.path)
     assert [[*column.times] for column in recorded.columns] == [[AT], [AT + S]]

@@ -6,18 +6,23 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from tests.doubles.frame import MemorySink
 
 from chipwatch.commands.recordings import listed
 from chipwatch.config.options import Config
-from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.route import Admission, MetricFilter, Route
+from chipwatch.engine.spool.queue import Spool
+from chipwatch.engine.window import Window
 from chipwatch.history.columns import load
-from chipwatch.history.ring import Ring, incidents
+from chipwatch.history.ring import RINGS, Ring, recordings_in
 from chipwatch.jobs.verdict.events import EventHistory
-from chipwatch.service.recorder import MOST_WAITING, Recorder, open_file
+from chipwatch.service.recorder import MOST_WAITING, TOGETHER, Recorder, open_file
 
 S = 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
+HEAT = gauge("gpu.temperature", "Cel", "T.", dims=("gpu",))
 XID = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
 
 
@@ -54,8 +59,8 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
     made.note_job("8", "its GPUs wait for files", True)
     made.note_job("7", "nothing slows it", False)
     run(made, 300, xid_at=100, begun=begun + 30 * S)
-    made.close()
-    (path,) = incidents(tmp_path / "incidents")
+    made.end()
+    (path,) = recordings_in(tmp_path / "incidents")
     assert [(event.cause, event.text) for event in load(path).events] == [
         ("xid", "gpu 0 had Xid 79"), ("why", "job 7: nothing to see"), ("why", "job 8: its GPUs wait for files"),
         ("why", "job 7: nothing slows it"),
@@ -71,16 +76,80 @@ def test_series_beyond_the_bound_have_one_message(tmp_path, pipeline, caplog, mo
     for n in range(6):
         at = time.time_ns() + n * S
         made.take([POWER.point(at, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(3)], at)
-    made.close()
+    made.end()
     assert len(re.findall("the others are left out", caplog.text)) == 1
     assert made.trouble.startswith("more than 20,000 series")
+
+
+def gpus(at, many):
+    return [POWER.point(at, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(many)]
+
+
+def test_many_series_are_recorded_more_slowly_with_one_message_and_each_event_has_its_tick(
+    tmp_path, pipeline, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("chipwatch.service.recorder.MANY", 10)
+    made, begun, marked = recorder(pipeline, tmp_path), time.time_ns(), []
+    for n in range(90):
+        at = begun + n * S
+        points = gpus(at, 30) if n % 3 else gpus(at, 31)  # the last one is read by a collector in each third tick
+        if n == 60:
+            marked.append(XID.point(at, 1.0, Dimensions(gpu="0", xid="79"), start_time=begun))
+        made._history.take(points + marked, at)
+        made.take(points + marked, at)
+        while made._queue.qsize() or (made._ring.crowd == 0 and n > 10):
+            time.sleep(0.001)
+    made.end()
+    (path,) = recordings_in(tmp_path / "incidents")
+    recorded = load(path)
+    columns = {(column.metric.name, column.dims.get("gpu")): column for column in recorded.columns}
+    assert 35 <= len(columns["gpu.power", "0"].times) <= 45, "the first ten are one part, then one in three"
+    assert 10 <= len(columns["gpu.power", "30"].times) <= 16
+    assert begun + 60 * S in columns["gpu.power", "0"].times
+    assert recorded.interval == pytest.approx(3.2)
+    assert [line for line in caplog.messages if "one reading in" in line] == [
+        "recorder: 31 series: one reading in 3.1 is kept"
+    ]
+
+
+def test_what_max_series_leaves_out_is_not_recorded_but_what_no_sink_wants_is(tmp_path, pipeline):
+    nothing = lambda: None  # noqa: E731
+    delivery = SimpleNamespace(name="cloudwatch", sink=MemorySink(), wake=nothing, watch=nothing)
+    chosen, window, spool = MetricFilter(Level.ALL, ["gpu.power"]), Window(0, born=0), Spool("cloudwatch", None)
+    route = Route(chosen, window, spool, delivery, Dimensions, admission=Admission("cloudwatch", 3))
+    pipeline.routes = [route]
+    made, begun = recorder(pipeline, tmp_path), time.time_ns()
+    for n in range(30):
+        at = begun + n * S
+        points = [*gpus(at, 5), HEAT.point(at, 50.0)]
+        route.take(points, at)
+        made.take(points, at)
+    made.happened("asked", "somebody asked for it")
+    made.end()
+    (path,) = recordings_in(tmp_path / "incidents")
+    assert [(column.metric.name, column.dims.get("gpu")) for column in load(path).columns] == [
+        ("gpu.power", "0"), ("gpu.power", "1"), ("gpu.power", "2"), ("gpu.temperature", None),
+    ]  # fmt: skip
+
+
+def test_an_agent_for_which_a_state_folder_has_no_recorder_left_says_so(tmp_path, pipeline, caplog):
+    rings = [Ring(tmp_path, 60.0, dict) for _ in range(RINGS)]
+    made = recorder(pipeline, tmp_path)
+    made.end()
+    for ring in rings:
+        ring.close()
+    (record,) = (record for record in caplog.records if "recorder" in record.getMessage())
+    assert record.levelno == logging.WARNING
+    assert f"4 agents keep their last minutes in {tmp_path}; set another --spool for this one" in record.getMessage()
+    assert made.seal() == {"sealed": False}
 
 
 def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
     made = recorder(pipeline, tmp_path)
     begun = run(made, 300, xid_at=100)
     made.end()
-    (path,) = incidents(tmp_path / "incidents")
+    (path,) = recordings_in(tmp_path / "incidents")
     recorded = load(path)
     assert [event.cause for event in recorded.events] == ["xid"]
     assert (recorded.ended - begun) // S == 220
@@ -95,7 +164,7 @@ def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_be
     begun = run(made, 30, xid_at=20)
     run(made, 30, begun=begun - 7200 * S)
     made.end()
-    (path,) = incidents(tmp_path / "incidents")
+    (path,) = recordings_in(tmp_path / "incidents")
     recorded = load(path)
     assert ((recorded.started - begun) // S, (recorded.ended - begun) // S) == (0, 29)
 
@@ -116,7 +185,7 @@ def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path,
         f"recorder: {tail}: No such file or directory; it ends, the agent goes on"
     ]
     assert re.fullmatch(rf"nothing after [\d:]{{8}}: {re.escape(str(tail))}: No such file or directory", made.trouble)
-    assert incidents(tmp_path / "state/incidents")
+    assert recordings_in(tmp_path / "state/incidents")
 
 
 def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent(tmp_path, pipeline, monkeypatch):
@@ -125,7 +194,7 @@ def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent
     made = recorder(pipeline, tmp_path)
     run(made, 30)
     made.end("train.py ended with 1")
-    (path,) = incidents(tmp_path / "incidents")
+    (path,) = recordings_in(tmp_path / "incidents")
     assert [(event.cause, event.text) for event in load(path).events] == [("command", "train.py ended with 1")]
     assert [*made.files()] == [path]
     assert [(point.metric.name, dict(point.dims)) for point in sent] == [
@@ -149,7 +218,7 @@ def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, 
     run(made, 30)
     assert made.seal("41337", code)["sealed"]
     made.end()
-    (path,) = incidents(tmp_path / "incidents")
+    (path,) = recordings_in(tmp_path / "incidents")
     (event,) = load(path).events
     assert (event.cause, event.text, event.dims) == ("job", f"job 41337 {text}", {"job": "41337"})
     assert path.stem.endswith("-job")
@@ -165,21 +234,23 @@ def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_
         made.take(points, begun + n * S)
         time.sleep(0.001)
     made.end()
-    assert len(incidents(tmp_path / "incidents")) == 1
+    assert len(recordings_in(tmp_path / "incidents")) == 1
 
 
 def test_the_same_cause_has_no_second_incident_after_a_restart_but_one_for_each_that_is_asked_for(tmp_path, pipeline):
     for n in range(3):
         made = recorder(pipeline, tmp_path)
         run(made, 130, xid_at=2, begun=time.time_ns() + n * 150 * S)
-        made.close()
-    assert [path.stem.partition("-")[2] for path in incidents(tmp_path / "incidents")] == ["xid"]
+        made.end()
+    assert [path.stem.partition("-")[2] for path in recordings_in(tmp_path / "incidents")] == ["xid"]
     for _ in range(2):
         made = recorder(pipeline, tmp_path)
         made.happened("asked", "somebody asked for it")
         made.end()
         time.sleep(1.0)  # names have seconds
-    assert sorted(path.stem.partition("-")[2] for path in incidents(tmp_path / "incidents")) == ["asked"] * 2 + ["xid"]
+    assert sorted(path.stem.partition("-")[2] for path in recordings_in(tmp_path / "incidents")) == ["asked"] * 2 + [
+        "xid"
+    ]
 
 
 @pytest.mark.parametrize(("option", "expected"), [(False, []), ({"keep": 60}, ["recorder"])])
@@ -203,20 +274,20 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
 
 def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, pipeline, monkeypatch):
     made = recorder(pipeline, tmp_path)
-    begun = run(made, 5)
+    begun = run(made, 10)
     ring = made._ring
     end = time.monotonic() + 60
     while ring._journal is None and time.monotonic() < end:
         time.sleep(0.001)
     monkeypatch.setattr(ring, "add", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
-    run(made, 5, begun=begun + 5 * S)
+    run(made, 10, begun=begun + 10 * S)
     made.end()
-    made.close()
+    made.end()
     made._thread.join()
-    assert made._ring is None
+    assert made._kept_ring is None
     after = recorder(pipeline, tmp_path)
     after.close()
-    assert incidents(tmp_path / "incidents") == []
+    assert recordings_in(tmp_path / "incidents") == []
     assert [path.name for path in (tmp_path / "recorder").iterdir()] == ["lock"]
 
 
@@ -225,28 +296,18 @@ def test_the_incident_that_a_killed_run_left_belongs_to_that_run(tmp_path, pipel
     killed.add([POWER.point(S, 100.0, Dimensions(gpu="0"))], S)
     killed._lock.close()
     made = recorder(pipeline, tmp_path)
-    made.close()
+    made.end()
     assert caplog.text.count("incident: the last run was killed") == 1
-    assert len(incidents(tmp_path / "incidents")) == 1
+    assert len(recordings_in(tmp_path / "incidents")) == 1
     assert [*made.files()] == []
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
     monkeypatch.setattr("chipwatch.service.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
-    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
+    made = Recorder(Config(interval=TOGETHER), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
     for n in range(3 * MOST_WAITING):
         made.take([], n)
     assert made._queue.qsize() == MOST_WAITING
     assert caplog.text.count("the disk is too slow") == 1
     assert made.trouble == "the disk was too slow for some readings"
-    made._ring.close()
-
-
-def test_points_that_wait_for_a_disk_are_bounded(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr("chipwatch.service.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
-    monkeypatch.setattr("chipwatch.service.recorder.MOST_WAITING_POINTS", 50)
-    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
-    for n in range(MOST_WAITING):
-        made.take([POWER.point(n, 1.0)] * 10, n)
-    assert made._queue.qsize() == 5
     made._ring.close()
