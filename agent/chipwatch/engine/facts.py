@@ -88,6 +88,8 @@ class FactsReader:
 def _is_sound(fact: Any) -> bool:
     if (numbers := NUMBERS.get(type(fact))) is None:
         return True
-    values = ((getattr(fact, name), default) for name, default in numbers.items())
-    are_numbers = all(isinstance(value, (int, float)) or value is default for value, default in values)
-    return type(fact.dims) is Dimensions and are_numbers
+    for name, default in numbers.items():
+        value = getattr(fact, name)
+        if value is not default and not isinstance(value, (int, float)):
+            return False
+    return type(fact.dims) is Dimensions

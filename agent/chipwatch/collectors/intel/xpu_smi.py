@@ -93,7 +93,7 @@ class XpuSmi:
 
 
 def _not_empty(by_id: dict[int, T], answer: ProgramOutput) -> dict[int, T]:
-    """Return what was by_id in an answer; raise QueryFailed if no card has a value."""
+    """Return the values of an answer by device; raise QueryFailed if no card has a value."""
     if not any(by_id.values()):
         raise QueryFailed(f"xpu-smi reported no GPU: {quoted(answer.data, 80)!r}{answer.how}")
     return by_id

@@ -115,12 +115,7 @@ def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
         asked = handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, c_ulonglong(since)
         return nvml.call("nvmlDeviceGetSamples", *asked, byref(kind), count, array)
 
-    try:
-        samples = rows.read(fill)
-    except nvml.NVMLError as error:
-        if error.value == nvml.NVML_ERROR_NOT_FOUND:
-            return []  # there are no newer samples
-        raise
+    samples = rows.read(fill)
     if kind.value >= len(UNPACK):
         return []
     percents: dict[int, list[float]] = {}

@@ -95,12 +95,7 @@ class ProcessLists:
         def fill(count: Any, array: Any) -> int:
             return nvml.call("nvmlDeviceGetProcessUtilization", handle, array, count, c_ulonglong(since))
 
-        try:
-            return self._samples.read(fill)
-        except nvml.NVMLError as error:
-            if error.value == nvml.NVML_ERROR_NOT_FOUND:
-                return []  # no process ran since the last sample
-            raise
+        return self._samples.read(fill)  # none if no process ran since the last sample
 
 
 class Tree:

@@ -208,10 +208,11 @@ class Rows:
         self._array = (c_char * (row.size * ROOM))()
 
     def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
-        """Return the rows that `fill` writes; its arguments are the count and the array. Raise NVMLError."""
+        """Return the rows that `fill` writes, maybe none; its arguments: count and array. Raise NVMLError."""
         row, count, array = self._row, self._count, self._array
         count.value = room = ROOM
-        if not (code := fill(self._reference, array)) and not count.value:
+        code = fill(self._reference, array)
+        if code == nvml.NVML_ERROR_NOT_FOUND or not (code or count.value):
             return []
         while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
             room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # the list may grow until the next call

@@ -8,36 +8,66 @@ refuses, libtpu 0.0.52 repeats each request 30 times. The format of values is th
 from __future__ import annotations
 
 import importlib
+import json
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.collectors.tpu.metrics import LINK_FAULT, OF_SDK, TENSORCORE, THROTTLED, DeviceValues
 from chipwatch.contract.datapoint import Metric
-from chipwatch.host.records import ChildReader, own_program, print_records
+from chipwatch.contract.errors import Unavailable
+from chipwatch.host.records import RecordSource, parse_record
+from chipwatch.host.supervised_process import STARTUP
 
 LIMIT: Final = 30
 """Seconds for all answers of one reading; after that, the process is ended and started again later."""
 MOST: Final = 4096
 """Most values of a metric."""
+RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from chipwatch.collectors.tpu.sdk import main; main()"
+PACKAGES: Final = str(Path(__file__).parents[3])
 
 
-class Sdk(ChildReader[Metric, Mapping[Any, float]]):
+class Sdk(RecordSource[Metric, Mapping[Any, float]]):
     """The SDK in the user's libtpu. Create it only if a TPU exists: without one, libtpu may abort."""
 
     name = "libtpu"
+    complete_after = 2  # the first record says only that libtpu is loaded
 
     def __init__(self, folder: Path, interval: float, clock: Callable[[], float]) -> None:
         """`folder`: has the package libtpu; `interval`: seconds between two ticks."""
-        command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), str(max(1.0, interval)), *OF_SDK]
-        super().__init__(command, interval, clock, timeout=LIMIT)
+        isolated = sys.executable, "-I", "-c", RUN, PACKAGES  # without PYTHONPATH and the working directory
+        super().__init__([*isolated, str(folder), str(max(1.0, interval)), *OF_SDK], interval, clock, timeout=LIMIT)
+        self._early: Sequence[str] = ()
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> DeviceValues:
+    def open(self) -> None:
+        """Start the program and wait for its first record, at most STARTUP seconds; raise Unavailable."""
+        super().open()
+        deadline, problems = time.monotonic() + STARTUP, list[str]()
+        self._early = problems
+        while not self.description:
+            self._listen(problems)
+            if self._process.failures or time.monotonic() >= deadline:
+                raise Unavailable("; ".join(problems) or f"{self.name} gives no answer in {STARTUP:g} s")
+            time.sleep(0.01)
+        self.wait_for_values(self.period)
+
+    def read(self, problems: list[str]) -> DeviceValues:
+        """Return the values, as RecordSource does; the first call also adds the problems while it was opened."""
+        problems += self._early
+        self._early = ()
+        return super().read(problems)
+
+    def _parse(self, line: bytes, problems: list[str]) -> DeviceValues:
+        record = parse_record(self.name, line)
+        if "unavailable" in record:
+            raise (ValueError if self.description else Unavailable)(str(record["unavailable"]))
+        self.description = self.name
         readings: DeviceValues = {}
-        for name, texts in values.items():
+        for name, texts in record.get("values", {}).items():
             metric = OF_SDK[name]
             if isinstance(texts, list):
                 try:
@@ -70,7 +100,10 @@ def main() -> None:
     """Print records for the agent. Arguments: the folder with libtpu, the period (s), the names of metrics."""
     folder, period, *names = sys.argv[1:]
     sys.path.append(folder)
-    print_records(records(float(period), names))
+    with suppress(OSError):  # the agent no longer reads
+        for record in records(float(period), names):
+            sys.stdout.write(f"{json.dumps(record)}\n")
+            sys.stdout.flush()
 
 
 def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
@@ -80,7 +113,7 @@ def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
     except ImportError as problem:
         yield {"unavailable": f"libtpu: {problem}"}
         return
-    yield {"source": "libtpu"}
+    yield {}
     while True:
         signal.alarm(LIMIT + 10)  # the kernel ends this process if libtpu hangs, even after the agent was killed
         values: dict[str, object] = {}
@@ -90,5 +123,5 @@ def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
             except (RuntimeError, ValueError, TypeError) as problem:
                 values[name] = type(problem).__name__
         signal.alarm(0)
-        yield {"source": "libtpu", "values": values}
+        yield {"values": values}
         time.sleep(period)
