@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
 
 
 class NcclCollector(Collector):
-    """Asks the RAS service of each job on this machine, one after another, on a separate thread."""
+    """Finds and asks the RAS service of each job on this machine, one after another, on a separate thread."""
 
     metrics = tuple(FIGURES)
     needs = Needs(pids=True, devices=Level.ALL)
@@ -73,8 +73,9 @@ class NcclCollector(Collector):
         self._pids: frozenset[int] = frozenset()
         self._endpoints: dict[tuple[str, int], RasService] = {}
         self._problems: list[JobCollectives] = []
-        self._answers: SimpleQueue[tuple[RasService, RasAnswer | Exception, float] | None] = SimpleQueue()
-        self._asking: list[RasService] = []
+        self._answers: SimpleQueue[tuple[RasService, RasAnswer | Exception, float] | Exception | None] = SimpleQueue()
+        self._is_asking = False
+        """True while the separate thread finds services, and asks those that are due."""
         self._due = 0.0
 
     def open(self, given: Given) -> None:
@@ -90,13 +91,11 @@ class NcclCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
         self._take(now, at)
-        if not self._asking:
-            if now >= self._due:
-                self._find()
-                self._due = now + self._config.every / (1 if self._endpoints else 3)
-            self._asking = [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]
-            if self._asking:
-                threading.Thread(target=self._ask, args=(self._asking,), name="ask-nccl", daemon=True).start()
+        if not self._pids:
+            self._endpoints, self._problems = {}, []
+        elif not self._is_asking and now >= min([self._due, *(endpoint.due for endpoint in self._endpoints.values())]):
+            self._is_asking = True
+            threading.Thread(target=self._ask, args=(now,), name="ask-nccl", daemon=True).start()
         sums: dict[tuple[Metric, Dimensions], float] = {}
         starts: dict[Dimensions, int] = {}
         for endpoint in self._endpoints.values():
@@ -112,6 +111,9 @@ class NcclCollector(Collector):
         for (metric, dims), value in sums.items():
             yield metric.point(at, value, dims, start_time=starts[dims] if metric is COLLECTIVES else None)
 
+    def waits(self) -> bool:
+        return False
+
     def facts(self) -> list[JobCollectives]:
         """Return the last answer about each job, and problems."""
         return [*self._problems, *(item.facts for item in self._endpoints.values() if item.facts)]
@@ -124,24 +126,33 @@ class NcclCollector(Collector):
     def close(self) -> None:
         self._endpoints, self._problems, self._due = {}, [], 0.0
 
-    def _ask(self, endpoints: Iterable[RasService]) -> None:
-        """Ask services one after another; runs on a separate thread until each has answered or timed out."""
-        for endpoint in endpoints:
-            begun = time.monotonic()
-            try:
-                answer: RasAnswer | Exception = endpoint.ask()
-            except (OSError, ValueError) as problem:
-                answer = problem
-            self._answers.put((endpoint, answer, time.monotonic() - begun))
-        self._answers.put(None)
+    def _ask(self, now: float) -> None:
+        """Find services, and ask those that are due at `now` one after another; runs on a separate thread."""
+        try:
+            if now >= self._due:
+                self._find()
+                self._due = now + self._config.every / (1 if self._endpoints else 3)
+            for endpoint in [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]:
+                begun = time.monotonic()
+                try:
+                    answer: RasAnswer | Exception = endpoint.ask()
+                except (OSError, ValueError) as problem:
+                    answer = problem
+                self._answers.put((endpoint, answer, time.monotonic() - begun))
+            self._answers.put(None)
+        except Exception as problem:  # noqa: BLE001  # raised again by the next reading
+            self._answers.put(problem)
 
     def _take(self, now: float, at: int) -> None:
         """Take the answers that have arrived."""
         with suppress(Empty):
             while True:
-                if (item := self._answers.get_nowait()) is None:
-                    self._asking = []
-                    continue
+                item = self._answers.get_nowait()
+                if not isinstance(item, tuple):
+                    self._is_asking = False
+                    if item is None:
+                        continue
+                    raise item
                 endpoint, answer, took = item
                 if isinstance(answer, Exception):
                     endpoint.fail(answer, now)
@@ -153,9 +164,6 @@ class NcclCollector(Collector):
         assert self._owners is not None
         proc = self._config.proc
         jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
-        if not jobs:
-            self._endpoints, self._problems = {}, []
-            return
         from chipwatch.collectors.nccl.service import RasService, port_of
         from chipwatch.host.listeners import listeners
 
@@ -172,9 +180,10 @@ class NcclCollector(Collector):
             if not os.access(f"{proc}/{pid}/fd", os.R_OK):
                 problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))
         self._problems = [*problems.values()]
-        before, self._endpoints = self._endpoints, {}
+        endpoints: dict[tuple[str, int], RasService] = {}
         for address, mine in jobs_by_address.items():
-            service = before.get(address)
+            service = self._endpoints.get(address)
             if not service or service.jobs.keys().isdisjoint(mine):  # another job had this address before
                 service = RasService(*address)
-            service.jobs, self._endpoints[address] = mine, service
+            service.jobs, endpoints[address] = mine, service
+        self._endpoints = endpoints  # replaced, not changed, because another thread may be reading the old one

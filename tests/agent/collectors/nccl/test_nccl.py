@@ -315,9 +315,8 @@ def test_another_job_at_the_same_address_has_a_new_count(ras, collector):
     (first,) = one._endpoints.values()
     first.jobs = {1: JOB}  # it was another one's
     one._due = 0.0
-    list(one.collect(at=1))
-    (second,) = one._endpoints.values()
-    assert second is not first
+    read(one, lambda _: [*one._endpoints.values()] != [first])
+    assert [*one._endpoints] == [("127.0.0.1", server.port)]
 
 
 def endless(connection):
@@ -370,8 +369,7 @@ def test_a_service_in_another_network_namespace_is_not_asked_and_said_so(collect
         if not child.stdout.readline():
             pytest.skip("unshare --net needs root")
         one = collector(child.pid)
-        list(one.collect(at=1))
-        assert "another network namespace" in one.facts()[0].problem
+        read(one, lambda facts: facts and "another network namespace" in facts[0].problem)
     finally:
         child.kill()
         child.wait()
@@ -388,13 +386,22 @@ def test_a_port_in_the_job_s_environment_is_used(collector):
     try:
         child.stdout.readline()
         one = collector(child.pid)
-        list(one.collect(at=1))
-        assert [*one._endpoints] == [("127.0.0.1", port)]
+        read(one, lambda _: [*one._endpoints] == [("127.0.0.1", port)])
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
         server.close()
+
+
+def test_a_search_that_fails_ends_one_reading_and_is_tried_again(ras, collector, monkeypatch):
+    server = ras(lambda: render("2.29.7", [ranks(16)]))
+    one = collector(port=server.port)
+    with monkeypatch.context() as patch:
+        patch.setattr("chipwatch.host.listeners.listeners", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            read(one, lambda _: False)
+    assert read(one, lambda facts: facts and facts[0].ranks)["job.ranks"] == 16
 
 
 def test_without_processes_it_asks_nobody():
