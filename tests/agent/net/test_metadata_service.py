@@ -239,7 +239,7 @@ def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, 
     begun = time.monotonic()
     with pytest.raises(NoMetadata, match="does not answer"):
         service.request("GET", "/", {})
-    assert seconds_since(begun) < 5
+    assert seconds_since(begun) < 30  # the answer has no end
 
 
 @pytest.mark.parametrize("name", ENDLESS)

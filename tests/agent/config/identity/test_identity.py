@@ -17,6 +17,9 @@ from chipwatch.config.load import load
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Dimensions
 from chipwatch.net.metadata_service import OFF
 
+SOON = 10.0
+"""Seconds within which a start that does not wait has ended, on any machine; what it would wait for takes 20 or more."""
+
 
 class Stub(IdentitySource):
     """A source that returns the answer set by the test."""
@@ -171,7 +174,7 @@ def test_the_start_fails_within_five_seconds_even_if_no_request_is_answered(iden
     begun = time.monotonic()
     with pytest.raises(UnknownIdentity, match=r"EC2: .* does not answer; GCE: .* does not answer"):
         identify(["region"], {}, sources(beside(imds), elsewhere)).start()
-    assert seconds_since(begun) < 3
+    assert seconds_since(begun) < 5
 
 
 def test_a_source_that_hangs_counts_as_absent_on_an_undetected_platform(identify, monkeypatch):
@@ -207,7 +210,7 @@ def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify,
     found = identify(["region"], {"team": "ml"}, [source])
     begun = time.monotonic()
     found.start()
-    assert seconds_since(begun) < 1
+    assert seconds_since(begun) < SOON
     assert found.known() is None
     assert not found.wait(0.01)
     until(lambda: source.asked > 4)
@@ -431,7 +434,7 @@ def test_a_hint_of_an_undetected_platform_delays_the_start_as_a_missing_dimensio
     begun = time.monotonic()
     found.start()
     assert time.monotonic() - begun >= 0.3
-    assert seconds_since(begun) < 1
+    assert seconds_since(begun) < SOON
     assert found.known() == Dimensions(hostname="h")
     source.knows(gcp_zone="z")
     source.block.set()
@@ -444,7 +447,7 @@ def test_an_unanswered_hint_delays_the_start_by_one_request(identify, imds, besi
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert seconds_since(begun) < 3
+    assert seconds_since(begun) < SOON
 
 
 def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, monkeypatch, caplog):
@@ -455,7 +458,7 @@ def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, m
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
     begun = time.monotonic()
     found.start()
-    assert seconds_since(begun) < 1
+    assert seconds_since(begun) < SOON
     until(lambda: source.asked > 4)
     assert found.known() is None
     assert list(found.entries()) == [("hostname", "h", "host"), ("gcp_zone", None, "Stub: it is silent")]

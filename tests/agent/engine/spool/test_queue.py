@@ -77,32 +77,6 @@ def kill(spool):
 # -- a queue ------------------------------------------------------------------------------------------------------------
 
 
-def test_points_are_taken_oldest_first_whatever_the_chunks(spool):
-    for first in range(0, 30, 10):
-        spool.append(points(range(first, first + 10)))
-    assert take(spool, 5) == list(range(5))
-    assert take(spool, 25) == list(range(25))
-    assert drain(spool) == list(range(30))
-    assert take(spool) == []
-    check_balance(spool)
-
-
-def test_nothing_appended_is_nothing_kept(spool):
-    spool.append([])
-    assert take(spool) == []
-    assert (spool.ledger.collected, spool.bytes, spool.oldest()) == (0, 0, None)
-
-
-def test_what_was_released_is_taken_again(spool):
-    spool.append(points(range(4)))
-    assert take(spool) == [0, 1, 2, 3]
-    spool.release()
-    assert take(spool) == [0, 1, 2, 3]
-    spool.acknowledge({"sent": 1})
-    spool.release()
-    assert take(spool) == [1, 2, 3]
-
-
 def test_points_of_machines_with_other_dimensions_are_not_taken_together(spool):
     spool.append(points([0]), HERE)
     spool.append(points([1]), HERE)
@@ -145,15 +119,6 @@ def test_the_end_of_many_chunks_is_one_transaction(spooled, path):
     assert in_file(path) == ({"collected": 10, "sent": 7, "rejected:bad": 2}, 1)
 
 
-def test_points_can_be_appended_while_others_are_in_flight(spool):
-    spool.append(points([0, 1]))
-    assert take(spool) == [0, 1]
-    spool.append(points([2, 3]))
-    spool.acknowledge({"sent": 2})
-    assert drain(spool) == [2, 3]
-    check_balance(spool)
-
-
 def test_the_time_of_the_oldest_chunk_is_known(spool):
     spool.append(points([0], at=5) + points([1], at=7))
     spool.append(points([2], at=9))
@@ -181,14 +146,6 @@ def test_a_restart_continues_in_the_middle_of_a_chunk(spooled, path):
     assert drain(again) == list(range(14, 33))
     again.close()
     assert spooled().ledger.sent == 13 + 19
-
-
-def test_points_in_flight_at_a_kill_are_sent_again(spooled):
-    first = spooled()
-    first.append(points(range(5)))
-    take(first)
-    kill(first)
-    assert drain(spooled()) == list(range(5))
 
 
 def test_a_closed_spool_can_be_closed_again_and_takes_points_into_memory(spooled):
@@ -365,15 +322,6 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, pa
     assert drain(again, 1000) == list(range(150, 4001))
     assert again.ledger.sent == 4001
     check_balance(again, path)
-
-
-def test_points_kept_from_a_failing_disk_are_written_at_the_close(spooled, path):
-    spool = spooled()
-    break_disk(spool)
-    spool.append(points(range(4000)))
-    mend_disk(spool)
-    spool.close()
-    assert drain(spooled(), 1000) == list(range(4000))
 
 
 def test_points_that_waited_for_a_folder_are_written_at_the_close(spooled, path):
@@ -967,11 +915,6 @@ def test_only_a_clock_that_stays_ahead_makes_points_too_old(path):
 
 
 # -- what is beside the file ----------------------------------------------------------------------------------------------
-
-
-def lost_samples(spool, caplog):
-    found = [r.getMessage() for r in caplog.records if "ended without a stop" in r.getMessage()]
-    return spool.file.faults["killed"], found
 
 
 @pytest.mark.parametrize("name", ["sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"])

@@ -112,32 +112,6 @@ def test_ends_that_the_file_did_not_take_are_written_later_in_order(spooled, pat
     assert drain(spooled()) == [22, 23, 30, 31, 32, 33, 40]
 
 
-def test_no_chunk_is_written_before_the_pending_ends(spooled, path, locked):
-    spool = spooled()
-    spool.append(points(0, 1))
-    assert take(spool) == [0, 1]
-    with locked(spool):
-        spool.acknowledge({"sent": 2})
-        spool.append(points(2))
-    assert rows(path) == [(0, 2, 0)]
-    spool.append(points(3))
-    assert [count for _, count, _ in rows(path)] == [1, 1]
-    assert drain(spool) == [2, 3]
-    assert ledger(path) == {"collected": 4, "sent": 4}
-
-
-def test_pending_ends_are_written_once(spooled, path, locked):
-    spool = spooled()
-    spool.append(points(0, 1, 2))
-    assert take(spool) == [0, 1, 2]
-    with locked(spool):
-        spool.acknowledge({"sent": 1})
-    spool.acknowledge({"sent": 1})
-    assert ledger(path) == {"collected": 3, "sent": 2}
-    spool.append(points(3))
-    assert ledger(path) == {"collected": 4, "sent": 2}
-
-
 # -- corrupt --------------------------------------------------------------------------------------------------------------
 
 
@@ -239,23 +213,6 @@ def test_a_chunk_that_cannot_be_read_is_tried_ten_times(spooled, monkeypatch):
     assert spool.ledger.dropped == {"unreadable": 1}
 
 
-def test_refused_points_are_counted_in_the_file_too(spooled, path):
-    spool = spooled()
-    spool.refuse(3, "over budget")
-    assert ledger(path) == {"collected": 3, "dropped:over budget": 3}
-    spool.close()
-    again = spooled()
-    assert (again.ledger.collected, again.ledger.dropped, again.ledger.balance()) == (3, {"over budget": 3}, 0)
-
-
-def test_one_point_that_is_lost_is_not_called_points(caplog):
-    caplog.set_level("INFO")
-    spool = Spool("mem")
-    spool.append(points(0))
-    spool.close()
-    assert "1 point is lost: neither sent" in caplog.text
-
-
 def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
     caplog.set_level("INFO")
     spool = Spool("mem")
@@ -313,17 +270,6 @@ def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
 
 
 # -- counts ---------------------------------------------------------------------------------------------------------------
-
-
-def test_the_ends_of_one_chunk_add_up_in_the_file(spooled, path):
-    spool = spooled()
-    spool.append(points(*range(10)))
-    assert len(take(spool)) == 10
-    for count in (3, 2, 1):
-        spool.acknowledge({"sent": count})
-    assert rows(path) == [(0, 10, 6)]
-    spool.file.close()  # as at a kill
-    assert drain(spooled()) == [6, 7, 8, 9]
 
 
 def change_ledger(path, points):
