@@ -14,9 +14,9 @@ from chipwatch.contract.errors import BadBatch
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
+from chipwatch.net.aws_regions import region_fault
 from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
-from chipwatch_sinks.common.aws_regions import region_fault
 from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.errors import Refused
+from chipwatch.net.aws_answers import AwsError, Stale
+from chipwatch.net.aws_regions import partitions
+from chipwatch.net.aws_signer import AwsAccess, Login, Signer
 from chipwatch.net.http_client import ClientTls, HttpClient, date_of
-from chipwatch_sinks.common.aws_answers import AwsError, Stale
-from chipwatch_sinks.common.aws_regions import partitions
-from chipwatch_sinks.common.aws_signer import AwsAccess, Login, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -104,7 +104,7 @@ class Cloudwatch(Flavour):
             if not (region or config.endpoint_url):
                 raise Refused("no AWS region: set --region or endpoint_url")
         else:
-            from chipwatch_sinks.common.aws_signer import Login, Signer
+            from chipwatch.net.aws_signer import Login, Signer
 
             self._signer = Signer(Login(config.region, config.endpoint_url, config.profile, config.role_arn))
             region = self._signer.open().region

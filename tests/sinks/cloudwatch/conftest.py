@@ -9,9 +9,9 @@ from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
 from chipwatch.contract.trusted_clock import TrustedClock
+from chipwatch.net import aws_signer
+from chipwatch.net.aws_login import find
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.common import aws_signer
-from chipwatch_sinks.common.aws_login import find
 
 GAUGE = gauge("cpu.utilization", "%", "Busy share of all cores.")
 

@@ -336,6 +336,9 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
     net = [
         "chipwatch.net",
         "chipwatch.net.address",
+        "chipwatch.net.aws_answers",
+        "chipwatch.net.aws_regions",
+        "chipwatch.net.aws_signer",
         "chipwatch.net.faults",
         "chipwatch.net.final_response",
         "chipwatch.net.http_client",

@@ -5,10 +5,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.net.aws_login import find, reading_credentials
+from chipwatch.net.aws_signer import Login
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.cloudwatch.client import endpoint_of
-from chipwatch_sinks.common.aws_login import find, reading_credentials
-from chipwatch_sinks.common.aws_signer import Login
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]

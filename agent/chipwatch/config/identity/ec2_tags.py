@@ -1,21 +1,16 @@
-"""Asks EC2's API for the tags of an instance. botocore only signs the request: its own client takes 20 MB."""
+"""Asks EC2's API for the tags of an instance."""
 
 from __future__ import annotations
 
 import html
-import logging
 import re
+from contextlib import closing
 from typing import Final
 from urllib.parse import urlencode
 
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.session import get_session
-
 from chipwatch.config.identity.autoscaling import TAG
 from chipwatch.contract.errors import Refused, Retryable
-from chipwatch.net.faults import UNEXPECTED
+from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata
 
@@ -27,8 +22,11 @@ TIMEOUT: Final = 10.0
 
 
 def describe_tags(instance: str, address: str, region: str) -> str | None:
-    """Return an instance's group, or None if it has none; raise NoMetadata. The role needs ec2:DescribeTags."""
-    logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
+    """
+    Return an instance's group, or None if it has none. The role needs ec2:DescribeTags.
+
+    Raise NoMetadata, or ImportError without botocore, which finds the credentials.
+    """
     query = {
         "Action": "DescribeTags",
         "Version": "2016-11-15",
@@ -39,22 +37,14 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     }
     headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
     body = urlencode(query).encode()
-    request = AWSRequest("POST", address, headers, body)
+    signer = Signer(Login(region, address), "ec2")
     try:
-        own = get_session()
-        if (credentials := own.get_credentials()) is None:
-            raise NoMetadata("a request to EC2 needs credentials, and none are found")
-        SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
-        tls = ClientTls(ca_file=own.get_config_variable("ca_bundle"), ca_option="AWS_CA_BUNDLE")
+        tls = ClientTls(ca_file=signer.open().ca_bundle, ca_option="AWS_CA_BUNDLE")
         client = HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
-    except (BotoCoreError, ClientError, *UNEXPECTED) as problem:
-        raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
-    try:
-        return _group(*client.post(body, dict(request.headers.items()))[::2])
+        with closing(client):
+            return _group(*client.post(body, signer.sign(address, body, headers))[::2])
     except (Refused, Retryable) as problem:
         raise NoMetadata(f"EC2 cannot be asked: {problem}") from None
-    finally:
-        client.close()
 
 
 def _group(status: int, content: bytes) -> str | None:

@@ -18,6 +18,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
 from chipwatch.history.job_records import JobRecord
 from chipwatch.jobs.verdict.rules import RULES, Seen
+from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.show.fleet.node import (
@@ -103,7 +104,8 @@ class PromClient:
             raise ConfigError(f"--prometheus: {fault}")
         self._url, self._access, parts = url.rstrip("/"), access, urlsplit(url)
         self._host, self._secure = parts.hostname or "", parts.scheme == "https"
-        self._amazon = AMAZON.fullmatch(self._host)
+        amazon = AMAZON.fullmatch(self._host)
+        self._signer = Signer(Login(amazon[1], self._url), "aps") if amazon else None
         access.headers(self._host, secure=self._secure)
         tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
         self.warning = ""
@@ -115,14 +117,18 @@ class PromClient:
         body, path = urlencode({"query": query}).encode(), "/api/v1/query"
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers |= self._access.headers(self._host, secure=self._secure)
-        if self._amazon and "Authorization" not in headers:
-            headers = signed(f"{self._url}{path}", body, headers, self._amazon[1])
         try:
+            if self._signer and "Authorization" not in headers:
+                headers = self._signer.sign(f"{self._url}{path}", body, headers)
             answer = self._client.request("POST", path, body, headers)
+        except ImportError as problem:
+            raise StoreFault("Amazon's store needs botocore: install chipwatch[cloudwatch]") from problem
         except (Refused, Retryable) as problem:
             raise StoreFault(f"{self._host}: {problem}") from problem
         if answer.status != 200:
             words = answer.says(answer.body.decode(errors="replace"))
+            if self._signer and answer.status == 403:
+                self._signer.expired(words)  # the next query finds the credentials again
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
         if answer.body.count(b"{") > 2 * most + 9 or answer.body.count(b",") > MAX_LABELS * most + 9:
             raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, or too many labels")
@@ -138,26 +144,6 @@ class PromClient:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-
-
-def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> dict[str, str]:
-    """Return `headers` with AWS's signature for Amazon Managed Service for Prometheus; raise StoreFault."""
-    try:
-        from botocore.auth import SigV4Auth  # noqa: TID251
-        from botocore.awsrequest import AWSRequest  # noqa: TID251
-        from botocore.exceptions import BotoCoreError  # noqa: TID251
-        from botocore.session import Session  # noqa: TID251
-    except ImportError as problem:
-        raise StoreFault("Amazon's store needs botocore: install chipwatch[cloudwatch]") from problem
-    try:
-        credentials = Session().get_credentials()
-        if credentials is None:
-            raise StoreFault("no credentials of AWS: set AWS_PROFILE, or run on a machine with a role")
-        request = AWSRequest("POST", url, dict(headers), body)
-        SigV4Auth(credentials.get_frozen_credentials(), "aps", region).add_auth(request)
-    except BotoCoreError as problem:
-        raise StoreFault(f"credentials of AWS: {problem}") from problem
-    return dict(request.headers.items())
 
 
 @cache

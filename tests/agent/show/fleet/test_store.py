@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 
 import pytest
@@ -11,7 +10,7 @@ from tests.doubles.promql import PromqlDouble
 from chipwatch.contract.errors import ConfigError
 from chipwatch.show.fleet import store
 from chipwatch.show.fleet.poll import Access, complete
-from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault, jobs, signed
+from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault, jobs
 
 LONG = 60.0
 USED = "gpu_utilization_ratio or "
@@ -220,14 +219,12 @@ def test_amazons_store_gets_a_signature_of_its_service_and_region(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x" * 40)
     url = "https://aps-workspaces.eu-west-1.amazonaws.com/workspaces/ws-1"
-    head = signed(f"{url}/api/v1/query", b"query=up", {"Accept": "application/json"}, "eu-west-1")
-    assert "/eu-west-1/aps/aws4_request" in head["Authorization"]
-    assert "SignedHeaders=" in head["Authorization"]
-    assert PromClient(url, Access())._amazon[1] == "eu-west-1"
-    assert PromClient("https://aps-workspaces.evil.example/w", Access())._amazon is None
-    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    signed = PromClient(url, Access())._signer.sign(f"{url}/api/v1/query", b"query=up", {})
+    assert "/eu-west-1/aps/aws4_request, SignedHeaders=" in signed["Authorization"]
+    assert PromClient("https://aps-workspaces.evil.example/w", Access())._signer is None
+    monkeypatch.setattr("chipwatch.net.aws_signer.find_spec", lambda _: None)
     with pytest.raises(StoreFault, match="needs botocore"):
-        signed(url, b"", {}, "eu-west-1")
+        PromClient(url, Access()).ask("up")
 
 
 def test_jobs_have_the_times_of_their_states_over_all_nodes():

@@ -24,10 +24,10 @@ from botocore.session import Session
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from chipwatch.contract.errors import Refused, Retryable, os_text
+from chipwatch.net.aws_answers import AwsError, Stale
+from chipwatch.net.aws_regions import region_fault
+from chipwatch.net.aws_signer import LIMIT, STAMP, AwsAccess, Login
 from chipwatch.net.faults import UNEXPECTED
-from chipwatch_sinks.common.aws_answers import AwsError, Stale
-from chipwatch_sinks.common.aws_regions import region_fault
-from chipwatch_sinks.common.aws_signer import LIMIT, STAMP, AwsAccess, Login
 
 PRINTABLE: Final = re.compile("[!-~]+")
 STS: Final = Options(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 1}, parameter_validation=False)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from chipwatch.net.aws_regions import region_fault
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.common.aws_regions import region_fault
 
 pytest.importorskip("botocore")
 

@@ -2,8 +2,8 @@ import pytest
 from tests.doubles.cloudwatch import DENIED
 
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.net.aws_answers import AwsError, Stale
 from chipwatch.net.http_client import HttpAnswer
-from chipwatch_sinks.common.aws_answers import AwsError, Stale
 
 TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."
 

@@ -14,12 +14,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doubles import cloudwatch as service
+from tests.doubles import cloudwatch
 from tests.doubles.cloudwatch import KEY, SECRET
 
 from chipwatch.contract.errors import Refused, Retryable
-from chipwatch_sinks.common import aws_signer
-from chipwatch_sinks.common.aws_signer import STAMP, AwsAccess, Login, Signer, ask, signature
+from chipwatch.net import aws_signer
+from chipwatch.net.aws_signer import STAMP, AwsAccess, Login, Signer, ask, signature
 
 WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
 PATH = st.text("abcXYZ019-._~$&'()*+,;=:@% ü", max_size=20).filter(lambda path: "." not in path)
@@ -32,14 +32,15 @@ PATH = st.text("abcXYZ019-._~$&'()*+,;=:@% ü", max_size=20).filter(lambda path:
     body=st.binary(max_size=50),
     headers=st.dictionaries(st.sampled_from(["Content-Type", "X-Amz-Target", "User-Agent", "x-b"]), WORD | st.just("a  b")),
     keys=st.tuples(WORD, WORD, WORD | st.just("")),
+    service=st.sampled_from(["monitoring", "ec2", "aps"]),
 )  # fmt: skip
-def test_a_signature_is_that_of_botocore(host, path, query, body, *, headers, keys):
+def test_a_signature_is_that_of_botocore(host, path, query, body, *, headers, keys, service):
     url = f"{host}/{path}{'?' if query else ''}{'&'.join(query)}"
     request = AWSRequest("POST", url, dict(headers), body)
     moment = datetime(2026, 11, 28, 17, 5, 9, tzinfo=UTC)
     with mock.patch("botocore.auth.get_current_datetime", return_value=moment.replace(tzinfo=None)):
-        SigV4Auth(ReadOnlyCredentials(keys[0], keys[1], keys[2] or None), "monitoring", "eu-west-1").add_auth(request)
-    ours = {**headers, **signature(url, body, headers, found(*keys), f"{moment:{STAMP}}")}
+        SigV4Auth(ReadOnlyCredentials(keys[0], keys[1], keys[2] or None), service, "eu-west-1").add_auth(request)
+    ours = {**headers, **signature(url, body, headers, found(*keys), service, f"{moment:{STAMP}}")}
     assert {key.lower(): value for key, value in ours.items()} == {
         key.lower(): value for key, value in request.headers.items()
     }
@@ -63,7 +64,7 @@ def test_credentials_are_found_again_when_it_is_time(monkeypatch, left, asked):
 
 @pytest.fixture
 def _own(monkeypatch):
-    service.isolate(monkeypatch)
+    cloudwatch.isolate(monkeypatch)
 
 
 @pytest.mark.usefixtures("_own")
@@ -91,7 +92,7 @@ def test_a_program_that_hangs_is_ended_with_the_process(monkeypatch, tmp_path):
     config.write_text(f"[default]\ncredential_process = sh {tmp_path / 'program.sh'}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     code = aws_signer.PROGRAM.replace(
-        "import main;", "import main; import chipwatch_sinks.common.aws_login as own; own.LIMIT = 2;"
+        "import main;", "import main; import chipwatch.net.aws_login as own; own.LIMIT = 2;"
     )
     monkeypatch.setattr(aws_signer, "PROGRAM", code)
     with pytest.raises(Retryable, match="no answer in 60 s"):

@@ -26,13 +26,12 @@ STAMP: Final = "%Y%m%dT%H%M%SZ"
 UNSIGNED: Final = frozenset({"user-agent", "expect", "transfer-encoding"})
 """Headers that are not signed, since a proxy may change them."""
 PROGRAM: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.stdin.readline());"
-    " from chipwatch_sinks.common.aws_login import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from chipwatch.net.aws_login import main; main()"
 )
 
 
 class Login(NamedTuple):
-    """A sink's options for its identity at AWS; None leaves the choice to botocore: environment, profile, machine."""
+    """The options for an identity at AWS; None leaves the choice to botocore: environment, profile, machine."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -79,10 +78,11 @@ def ask(login: Login) -> AwsAccess:
 
 
 class Signer:
-    """Signs requests to CloudWatch; credentials are found again before they expire."""
+    """Signs requests to one service of AWS; credentials are found again before they expire."""
 
-    def __init__(self, login: Login) -> None:
-        self._login, self._renewed = login, False
+    def __init__(self, login: Login, service: str = "monitoring") -> None:
+        """Take the service's name in signatures; CloudWatch's is `monitoring`."""
+        self._login, self._service, self._renewed = login, service, False
         self._access: AwsAccess | None = None
 
     def open(self) -> AwsAccess:
@@ -95,7 +95,7 @@ class Signer:
         now, access = time.strftime(STAMP, time.gmtime()), self._access
         if access is None or "" < access.renew_at <= now:
             access = self.open()
-        return {**headers, **signature(url, body, headers, access, now)}
+        return {**headers, **signature(url, body, headers, access, self._service, now)}
 
     def worked(self) -> None:
         """Note that the service has accepted a signature."""
@@ -113,15 +113,17 @@ class Signer:
         return Retryable(f"the AWS credentials are read again ({why})")
 
 
-def signature(url: str, body: bytes, headers: Mapping[str, str], keys: AwsAccess, now: str) -> dict[str, str]:
-    """Return the headers that sign a POST of `body` at the time `now` (STAMP)."""
+def signature(  # noqa: PLR0917  # in the order in which they are signed
+    url: str, body: bytes, headers: Mapping[str, str], keys: AwsAccess, service: str, now: str
+) -> dict[str, str]:
+    """Return the headers that sign a POST of `body` to a service at the time `now` (STAMP)."""
     parts, own = urlsplit(url), {"X-Amz-Date": now, **({"X-Amz-Security-Token": keys.token} if keys.token else {})}
     host = parts.netloc.rpartition("@")[2].removesuffix(":443" if parts.scheme == "https" else ":80")
     signed = {name.lower(): " ".join(text.split()) for name, text in {**headers, **own, "Host": host}.items()}
     lines = [f"{name}:{signed[name]}" for name in sorted(signed.keys() - UNSIGNED)]
     names, query = ";".join(line.partition(":")[0] for line in lines), "&".join(sorted(parts.query.split("&")))
     request = ["POST", quote(parts.path or "/", safe="/~"), query, *lines, "", names, sha256(body).hexdigest()]
-    scope = f"{now[:8]}/{keys.region}/monitoring/aws4_request"
+    scope = f"{now[:8]}/{keys.region}/{service}/aws4_request"
     text = "\n".join(("AWS4-HMAC-SHA256", now, scope, sha256("\n".join(request).encode()).hexdigest()))
     seal = f"AWS4{keys.secret_key}".encode()
     for word in (*scope.split("/"), text):
