@@ -8,6 +8,7 @@ import platform
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import pos
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -64,22 +65,20 @@ class SeriesTable:
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
         """The last orders in which points came, with the point of each place, so that most ticks look up no series."""
 
-    def picks(self, order: Order) -> tuple[list[int], list[bytes]]:
-        """Return the number of the point of each place, -1 for a place without one; and descriptions of new series."""
-        for known, picks in self._orders:
-            if known == order:
-                return picks, []
-        new = [*self._learn(*order)]
-        if new:
-            self._orders.clear()
+    def known(self, order: Order) -> list[int] | None:
+        """Return the number of the point of each place, -1 for a place without one; None if the order is new."""
+        return next((picks for known, picks in self._orders if known == order), None)
+
+    def take(self, order: Order) -> list[int]:
+        """Remember a new order, of which `learn` has taken all series; return the same as `known`."""
         keys = ((metric.name, dims) for metric, dims in zip(*order[:2], strict=True))
         point_of = {self._places.get(key): number for number, key in enumerate(keys)}
         self.present = len(point_of.keys() - {None})
         picks = [point_of.get(place, -1) for place in range(len(self.starts))]
         self._orders.appendleft((order, picks))
-        return picks, new
+        return picks
 
-    def _learn(
+    def learn(
         self, metrics: Iterable[Metric], all_dims: Iterable[Dimensions], starts: Iterable[int | None]
     ) -> Iterator[bytes]:
         """Give each new series, and each counter with a new start time, a place if there is room; describe it."""
@@ -100,6 +99,7 @@ class SeriesTable:
             if metric.kind is Kind.GAUGE:
                 self.gauges.append(len(self.starts))
             self.starts.append(start)
+            self._orders.clear()
             self.size += len(text)
             yield text
 
@@ -146,9 +146,13 @@ class Journal:
     def add(self, points: Sequence[Datapoint], at: int) -> None:
         """Write the points of a tick; raise OSError."""
         metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True) if points else ((),) * 5
-        picks, new = self.table.picks((metrics, all_dims, starts))
-        for n in range(0, len(new), TOGETHER):
-            self.write(b'{"series":[%b]}' % b",".join(new[n : n + TOGETHER]))
+        order = metrics, all_dims, starts
+        if (picks := self.table.known(order)) is None:
+            texts = self.table.learn(*order)
+            while some := [*islice(texts, TOGETHER)]:
+                self.write(b'{"series":[%b]}' % b",".join(some))
+                self.points += SERIES * len(some)
+            picks = self.table.take(order)
         numbers: list[float | None] = [*map(pos, values), None]  # a bool becomes a number; -1 picks the None
         each_moment, lines = sorted({*moments}) or [at], list[bytes]()
         for moment in each_moment:
@@ -160,7 +164,7 @@ class Journal:
             lines.append(b'{"at":%d,"row":%b}' % (moment, encode_json(row)))
         self.first, self.last = self.first or at, at
         self.rows += 1
-        self.points += SERIES * len(new) + len(lines) * len(picks)
+        self.points += len(lines) * len(picks)
         self.write(*lines)
 
     def write(self, *lines: bytes) -> None:

@@ -12,6 +12,7 @@ from chipwatch.commands.recordings import listed
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.engine.clock import Pipeline
+from chipwatch.engine.delivery import Worker
 from chipwatch.engine.route import Admission, MetricFilter, Route
 from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.window import Window
@@ -114,10 +115,9 @@ def test_many_series_are_recorded_more_slowly_with_one_message_and_each_event_ha
 
 
 def test_what_max_series_leaves_out_is_not_recorded_but_what_no_sink_wants_is(tmp_path, pipeline):
-    nothing = lambda: None  # noqa: E731
-    delivery = SimpleNamespace(name="cloudwatch", sink=MemorySink(), wake=nothing, watch=nothing)
     chosen, window, spool = MetricFilter(Level.ALL, ["gpu.power"]), Window(0, born=0), Spool("cloudwatch", None)
-    route = Route(chosen, window, spool, delivery, Dimensions, admission=Admission("cloudwatch", 3))
+    worker = Worker("cloudwatch", MemorySink(), spool)
+    route = Route(chosen, window, spool, worker, Dimensions, admission=Admission("cloudwatch", 3))
     pipeline.routes = [route]
     made, begun = recorder(pipeline, tmp_path), time.time_ns()
     for n in range(30):
