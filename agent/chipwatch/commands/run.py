@@ -16,7 +16,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
 from chipwatch.commands import output
 from chipwatch.commands.configured import configured, reader
-from chipwatch.commands.run_life import RunParts, collect, is_for_script
+from chipwatch.commands.run_life import AgentRun, is_for_script
 from chipwatch.config.identity.local import RecordsSource
 from chipwatch.config.identity.resolver import Identity, sources
 from chipwatch.config.instances import build_sinks, hints
@@ -74,7 +74,7 @@ def main(given: SimpleNamespace) -> int:
     if command:
         _check_command(config)  # before the command starts: a wrong option must not waste a training run
     identity = identify(config, SETTLE if once else 0.0, wrapped=bool(command))
-    current = RunParts(config, identity, record, once, duration)
+    current = AgentRun(config, identity, record, once, duration)
     current.serve_health()  # also before the command, because its port may be taken
     if command:
         return _run_command(current, command)
@@ -93,9 +93,9 @@ def _file_of(words: Sequence[str]) -> Path:
 
 
 def _run_beside(
-    current: RunParts,
+    current: AgentRun,
     beside: tuple[Path | None, int | None],
-    renew: Callable[[RunParts, RunParts | None], RunParts | None] | None,
+    renew: Callable[[AgentRun, AgentRun | None], AgentRun | None] | None,
     hang_ups: Sequence[int],
 ) -> int:
     """
@@ -117,19 +117,19 @@ def _run_beside(
         if parent is not None:
             pipeline.after_tick.append(lambda: None if os.getppid() == parent else pipeline.stop())
 
-    whole = collect(current, on_start, with_details=with_details)
+    whole = current.collect(on_start, with_details=with_details)
     while following := signals.take_next():
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
             current.serve_health()
-        whole = collect(current, on_start, with_details=with_details)
+        whole = current.collect(on_start, with_details=with_details)
     if with_details:
         summary.keep()  # once more, with the counts of the last delivery
     return 0 if whole else 1
 
 
-def _run_command(this: RunParts, command: Sequence[str]) -> int:
+def _run_command(this: AgentRun, command: Sequence[str]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
     from chipwatch.show.report.summary import RunSummary
@@ -162,7 +162,7 @@ def _run_command(this: RunParts, command: Sequence[str]) -> int:
 
     with watched:
         this.config = dataclasses.replace(config, pid=watched.pid)
-        collect(this, on_start, watched, with_details=bool(summary))
+        this.collect(on_start, watched, with_details=bool(summary))
     with watched:
         if summary:
             files, trouble = (this.recorder.files(), this.recorder.trouble) if this.recorder else ((), "")
@@ -241,14 +241,14 @@ def _check_sinks(config: Config) -> None:
             log.warning("%s: %s", name, warning)
 
 
-def _renewed(load: Callable[[], Config], newest: RunParts, waiting: RunParts | None) -> RunParts | None:
+def _renewed(load: Callable[[], Config], newest: AgentRun, waiting: AgentRun | None) -> AgentRun | None:
     """Return a run with the present configuration, None if it is unchanged; close the run that was `waiting`."""
     config = load()
     if config == newest.config:
         return None
     check_places(config)
     validate(config, spared(config))
-    new = RunParts(config, identify(config, 0.0), newest.record)
+    new = AgentRun(config, identify(config, 0.0), newest.record)
     if config.health != newest.config.health:
         new.serve_health()
     if waiting:

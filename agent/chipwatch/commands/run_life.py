@@ -43,8 +43,8 @@ ONCE_PAUSE: Final = 1.0
 
 
 @dataclasses.dataclass
-class RunParts:
-    """A configuration with the parts of its run: identity, pipeline, recorder, health server."""
+class AgentRun:
+    """One run, from the first reading to the last delivery: its configuration and its parts."""
 
     config: Config
     common: Identity
@@ -70,27 +70,6 @@ class RunParts:
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
-    def history(self, pipeline: Pipeline) -> EventHistory:
-        """Return the history for verdicts and incidents; the first call creates it."""
-        if self._history is None:
-            from chipwatch.jobs.verdict.events import EventHistory
-
-            born = time.time_ns()  # compared with the points' time
-            self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
-            pipeline.listeners.append(self._history.take)
-        return self._history
-
-    def start_recorder(self, state: Path) -> None:
-        """Record to the file of `record`, and unless the run is brief to a ring in `state`; raise CommandError."""
-        is_kept = not self.brief and recorder_options(self.config) is not None
-        if self.pipeline and (self.record or is_kept):
-            from chipwatch.service.recorder import Recorder
-
-            self.make_file()
-            folder = None if self.brief else state
-            history = self.history(self.pipeline)
-            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file, history=history)
-
     def make_file(self) -> None:
         """Create the file of `record`, if that is set; raise CommandError."""
         if self.record and not self.file:
@@ -98,14 +77,46 @@ class RunParts:
 
             self.file = open_file(self.config, self.common.known, self.record)
 
-    def seal(self, *words: str) -> Mapping[str, Any]:
-        """Begin an incident because a user asks for it; return the answer for the status socket."""
-        return self.recorder.seal(*words) if self.recorder else {}
+    def collect(
+        self, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
+    ) -> bool:
+        """
+        Run a pipeline to its end; return True if all went well. Raise CommandError before it starts.
 
-    def seal_last(self, watched: WrappedCommand | None) -> None:
-        """End the open incident; a command that failed begins one."""
-        if self.recorder:
-            self.recorder.end(watched.failure() if watched else None)
+        `on_start` gets the pipeline before it starts. `with_details`: collectors read at least the level `detailed`.
+        The order matters for parts that act after each tick: the status must know a tick before anybody can ask, and a
+        run that lacks a needed collector must stop before it is announced.
+        """
+        config, common, folder = self.config, self.common, state_folder(self.config.spool, os.environ)
+        is_kept = not self.brief or config.spool is not None
+        state = folder if is_kept else None  # where the run leaves something on disk
+        ring = None if self.brief else recorder_options(config)
+        basic = level_of(ring.level if ring and ring.level else "basic")
+        least = Level.DETAILED if with_details or self.record else basic
+        pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
+        self.pipeline = pipeline
+        self._start_recorder(pipeline, None if self.brief else folder, is_kept=ring is not None)
+        on_start(pipeline)
+        shown = self._show(pipeline, folder, is_kept=is_kept)
+        wanted = Wanted(config, pipeline, brief=self.brief)
+        pipeline.after_tick.append(wanted.look)
+        announcements = Announcements(config, pipeline, state)
+        pipeline.listeners.append(DeviceLog().take)
+        pipeline.start()
+        gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
+        if self.once:
+            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+        else:
+            pipeline.run(self.duration)
+        self._deliver(pipeline, watched)
+        self.close()
+        shown.close()  # last, because the lock of the heartbeat keeps another run out
+        for route in pipeline.routes if self.brief else ():
+            if not route.worker.join(0):
+                log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
+        if not watched:
+            announcements.end(once=self.once)
+        return self._went_well(pipeline, wanted, is_kept=is_kept)
 
     def close(self) -> None:
         """Stop the recorder, the search for the identity, and the health server."""
@@ -117,120 +128,61 @@ class RunParts:
         if self.health:
             self.health.close()
 
+    def _history_of(self, pipeline: Pipeline) -> EventHistory:
+        """Return the history for verdicts and incidents; the first call creates it."""
+        if self._history is None:
+            from chipwatch.jobs.verdict.events import EventHistory
 
-def collect(
-    this: RunParts, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
-) -> bool:
-    """
-    Run a pipeline to its end; return True if all went well. Raise CommandError before it starts.
+            born = time.time_ns()  # compared with the points' time
+            self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
+            pipeline.listeners.append(self._history.take)
+        return self._history
 
-    `on_start` gets the pipeline before it starts. `with_details`: collectors read at least the level `detailed`.
-    """
-    life = RunLife(this, watched, with_details=with_details)
-    on_start(life.pipeline)
-    life.show()
-    life.announce()
-    life.collect()
-    life.deliver()
-    life.close()
-    return life.went_well()
+    def _start_recorder(self, pipeline: Pipeline, folder: Path | None, *, is_kept: bool) -> None:
+        """Record to the file of `record`, and if `is_kept` to a ring in `folder`; raise CommandError."""
+        if self.record or is_kept:
+            from chipwatch.service.recorder import Recorder
 
+            self.make_file()
+            history, common = self._history_of(pipeline), self.common.known
+            self.recorder = Recorder(self.config, pipeline, common, folder, self.file, history=history)
 
-class RunLife:
-    """
-    One run from the first reading to the last delivery. Call each method once, in the order of their definitions.
-
-    The order matters for parts that act after each tick: the status must know a tick before anybody can ask, and a
-    run that lacks a needed collector must stop before it is announced.
-    """
-
-    def __init__(self, this: RunParts, watched: WrappedCommand | None, *, with_details: bool) -> None:
-        """Assemble the pipeline and start the recorder, before any reading; raise CommandError."""
-        self._run, self._watched = this, watched
-        config, common = this.config, this.common
-        self._is_kept = not this.brief or config.spool is not None
-        self._folder = state_folder(config.spool, os.environ)
-        ring = None if this.brief else recorder_options(config)
-        basic = level_of(ring.level if ring and ring.level else "basic")
-        least = Level.DETAILED if with_details or this.record else basic
-        self.pipeline = this.pipeline = assemble(
-            config, common.known, common.offer, self._state, least, spared=spared(config)
-        )
-        this.start_recorder(self._folder)
-        self._alive = contextlib.ExitStack()
-        self._wanted: Wanted | None = None
-        self._announcements: Announcements | None = None
-
-    @property
-    def _state(self) -> Path | None:
-        """The state folder; None if this run leaves nothing on disk."""
-        return self._folder if self._is_kept else None
-
-    def show(self) -> None:
+    def _show(self, pipeline: Pipeline, folder: Path, *, is_kept: bool) -> contextlib.ExitStack:
         """Start heartbeat, status socket and saved state, unless the run is too short for anybody to ask."""
-        this, routes = self._run, self.pipeline.routes
-        is_durable = any(route.worker.sink.limits.durable for route in routes)
-        if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
-            from chipwatch.service.life import show_life
+        is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+        if not (is_kept and not self.once if is_durable else not (self.brief or is_for_script(self.config))):
+            return contextlib.ExitStack()
+        from chipwatch.service.life import show_life
 
-            answers: dict[str, Callable[..., Mapping[str, Any]]]
-            answers = {"verdict": this.history(self.pipeline).answer, "seal": this.seal}
-            self._alive = show_life(this.config, self._folder, self.pipeline, this.common, answers)
+        answers: dict[str, Callable[..., Mapping[str, Any]]]
+        seal = self.recorder.seal if self.recorder else lambda *_: {}
+        answers = {"verdict": self._history_of(pipeline).answer, "seal": seal}
+        return show_life(self.config, folder, pipeline, self.common, answers)
 
-    def announce(self) -> None:
-        """Start to log: missing collectors, the start of the run, and faults of devices."""
-        config, pipeline = self._run.config, self.pipeline
-        self._wanted = Wanted(config, pipeline, brief=self._run.brief)
-        pipeline.after_tick.append(self._wanted.look)
-        self._announcements = Announcements(config, pipeline, self._state)
-        pipeline.listeners.append(DeviceLog().take)
-
-    def collect(self) -> None:
-        """Collect until something stops the pipeline."""
-        this = self._run
-        self.pipeline.start()
-        gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
-        if this.once:
-            self.pipeline.once(min(ONCE_PAUSE, this.config.interval or ONCE_PAUSE))
-        else:
-            self.pipeline.run(this.duration)
-
-    def deliver(self) -> None:
-        """End the open incident, then send the last points, which name its file."""
-        watched = self._watched
+    def _deliver(self, pipeline: Pipeline, watched: WrappedCommand | None) -> None:
+        """End the open incident, or begin one for a failed command; then send the last points, which name its file."""
         if watched and watched.has_ended:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
-        self._run.seal_last(watched)
+        if self.recorder:
+            self.recorder.end(watched.failure() if watched else None)
         text = f"sending the last points, for at most {DEADLINE:g} s; Ctrl-C ends this"
         with say_if_slow(text, watched.standard_error if watched else 2):
-            self.pipeline.close()
+            pipeline.close()
 
-    def close(self) -> None:
-        """Close all other parts; the heartbeat is last, because its lock keeps another run out."""
-        self._run.close()
-        self._alive.close()
-
-    def went_well(self) -> bool:
+    def _went_well(self, pipeline: Pipeline, wanted: Wanted, *, is_kept: bool) -> bool:
         """Log what went wrong; return True if nothing did."""
-        this, routes, wanted = self._run, self.pipeline.routes, self._wanted
-        assert wanted
-        assert self._announcements
-        for route in routes if this.brief else ():
-            if not route.worker.join(0):
-                log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
-        if not self._watched:
-            self._announcements.end(once=this.once)
-        lost = this.brief and any(route.spool.lost for route in routes)
-        cut = this.file and this.recorder and this.recorder.trouble  # the recorder has logged it
-        for route in routes if lost and this.duration is not None and not self._is_kept else ():
+        routes = pipeline.routes
+        lost = self.brief and any(route.spool.lost for route in routes)
+        cut = self.file and self.recorder and self.recorder.trouble  # the recorder has logged it
+        for route in routes if lost and self.duration is not None and not is_kept else ():
             if route.spool.lost and route.worker.sink.limits.durable:
                 number = count(route.spool.lost, "are")
                 log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
-        for text in wanted.undelivered() if this.brief and not wanted.missing else ():
+        for text in wanted.undelivered() if self.brief and not wanted.missing else ():
             log.error("%s", text)
             lost = True
-        owes = this.once and any(route.spool.is_due for route in routes)
-        return _all_is_well(self.pipeline, this.common) and not (lost or cut or wanted.missing or owes)
+        owes = self.once and any(route.spool.is_due for route in routes)
+        return _all_is_well(pipeline, self.common) and not (lost or cut or wanted.missing or owes)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
