@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -557,7 +558,8 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
     from rich.cells import cell_len
 
     points = [gauge(name, "{flop}/s", "A.", dims=(k,)).point(AT, 1e13, Dimensions({k: v})) for name, k, v in rows]
-    lines = table._lines(points, width)
+    with mock.patch.dict(os.environ, COLUMNS=str(width)):
+        lines = table.Table(None, is_terminal=False, own=True).draw(points, []).splitlines()
     assert max(map(cell_len, lines)) <= width
     assert sum(line.count("10 Tflop/s") for line in lines) == len(points)
 

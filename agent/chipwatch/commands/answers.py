@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.table import TableColumn, table
 from chipwatch.base.text import count, duration, is_lacking, line_width, similar
 from chipwatch.commands.health import question
-from chipwatch.commands.output import show
+from chipwatch.commands.output import show, wrapped
 from chipwatch.contract.errors import ConfigError
 from chipwatch.jobs.device_key import device_label
 from chipwatch.show.report import amounts
@@ -65,22 +64,15 @@ def why_text(answer: Mapping[str, Any], name: str | None) -> str:
 
 
 def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
-    why = job["why"]
+    why, user = job["why"], one_line(job["user"])
     lost = f" loses {100 * why['lost']:.0f} % of its GPU time here" if why["causes"] and why["lost"] else ""
-    yield f"job {one_line(job['job'])}{f' ({user})' if (user := one_line(job['user'])) else ''}{lost}:"
-    if not why["causes"]:
-        yield from _wrapped("  ", why["sentence"])
+    yield f"job {one_line(job['job'])}{f' ({user})' if user else ''}{lost}:"
+    parts = [] if why["causes"] else [("  ", why["sentence"])]
     for number, cause in enumerate(why["causes"], 1):
-        yield from _wrapped(f"  {number}  ", f"{cause['says']}.{_cost(cause, price)}")
-        yield from _wrapped("     ", f"by: {'; '.join(cause['evidence'])}")
-        yield from _wrapped("     ", cause["do"])
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        one_line(text), line_width(WIDTH), initial_indent=head, subsequent_indent=" " * len(head),
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        parts.append((f"  {number}  ", f"{cause['says']}.{_cost(cause, price)}"))
+        parts += [("     ", f"by: {'; '.join(cause['evidence'])}"), ("     ", cause["do"])]
+    for head, text in parts:
+        yield from wrapped(head, one_line(text), line_width(WIDTH))
 
 
 def _cost(cause: Mapping[str, Any], price: float | None) -> str:

@@ -22,7 +22,7 @@ KINDS: Final = (
     ("status", ("health", "ready"), "status --health"),
     ("record", ("seal", "job", "code"), "record --seal"),
 )
-"""Command, options of which one makes another command of it, and that command; the first row that fits counts."""
+"""Rows of a word, options, and the command that the word means with any of these options; the first match counts."""
 FOREIGN: Final[Mapping[str, Sequence[str]]] = {
     "record": ("to", "output"),
     "record export": ("duration",),
@@ -90,13 +90,9 @@ def _kind(given: SimpleNamespace) -> str:
     for command, options, kind in KINDS:
         if name == command and any(hasattr(given, option) for option in options):
             return kind
-    if name == "top" and given.hosts and not any(map(_is_recording, given.hosts)):
-        return "top HOST"
+    if name == "top" and given.hosts:
+        return name if any(word.endswith(RECORDINGS) or Path(word).is_file() for word in given.hosts) else "top HOST"
     return f"record {given.words[0]}" if name == "record" and given.words[:1] in (["list"], ["export"]) else name
-
-
-def _is_recording(word: str) -> bool:
-    return word.endswith(RECORDINGS) or Path(word).is_file()
 
 
 def flags(given: SimpleNamespace) -> dict[str, Any]:

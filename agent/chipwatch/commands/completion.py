@@ -32,21 +32,17 @@ def completion(shell: str) -> str:
     }  # fmt: skip
     top = parser((*OPTIONS, *OWN["run"]))  # without a command, the options of `run` apply
     for command in (top, *top.commands.values()):
-        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
-            _complete(action, choices)
+        actions: list[Any] = command._actions  # noqa: SLF001  # argparse has no public way to them
+        for action in actions:
+            if action.nargs != 0:
+                action.choices = action.choices or choices.get(action.dest)
+            if action.metavar in ("FILE", "DIR"):
+                action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
+            if isinstance(action.metavar, str):
+                action.metavar = action.metavar.replace("[HOST:]", "")  # to zsh, a colon ends the text
     text = str(shtab.complete(top, shell))
     if shell == "fish":
         return f"{text}\ncomplete -c agent -w chipwatch"
     for place in ("#compdef chipwatch", "compdef _shtab_chipwatch -N chipwatch", "-F _shtab_chipwatch chipwatch"):
         text = text.replace(place, f"{place} agent")
     return text
-
-
-def _complete(action: Any, choices: dict[str, Any]) -> None:
-    """Set how a shell completes the value of an option: from choices, as a file, or as a folder."""
-    if action.nargs != 0:
-        action.choices = action.choices or choices.get(action.dest)
-    if action.metavar in ("FILE", "DIR"):
-        action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
-    if isinstance(action.metavar, str):
-        action.metavar = action.metavar.replace("[HOST:]", "")  # to zsh, a colon ends the text

@@ -25,17 +25,16 @@ def reader(given: SimpleNamespace) -> Callable[..., Config]:
 
 
 def configured(given: SimpleNamespace) -> Config:
-    """Read the configuration, and set up logging as it says; raise ConfigError."""
-    _ignore_timers()
-    formats.to_stderr("warning")
-    config = reader(given)()
-    formats.to_stderr(config.log_level or "warning", config.log_format)
-    return config
+    """
+    Read the configuration, and set up logging as it says; raise ConfigError.
 
-
-def _ignore_timers() -> None:
-    """Ignore signals of timers, so that a plugin's timer does not end this process. Child processes get the default."""
+    Also ignore signals of timers, so that a plugin's timer does not end this process. Child processes get the default.
+    """
     for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
             atexit.register(signal.signal, number, signal.SIG_IGN)  # Python's exit restores SIG_DFL
+    formats.to_stderr("warning")
+    config = reader(given)()
+    formats.to_stderr(config.log_level or "warning", config.log_format)
+    return config

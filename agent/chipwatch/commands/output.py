@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import textwrap
 from typing import Final, TextIO
 
 from chipwatch.base.redaction import one_line
@@ -20,7 +21,7 @@ class NotPrinted(Exception):
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream: otherwise another file gets its number, and then its output."""
+    """Open /dev/null for each closed standard stream: otherwise the next file that is opened would get its output."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -58,6 +59,13 @@ def show(text: str, *, may_be_closed: bool = False) -> int:
         _redirect_to_null(sys.stdout)
         raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [os_text(problem)])) from problem
     return OK
+
+
+def wrapped(head: str, text: str, width: int) -> list[str]:
+    """Return `text` in lines of at most `width` characters: the first behind `head`, the others indented as much."""
+    indent = " " * len(head)
+    wrapper = textwrap.TextWrapper(width, head, indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
 
 
 def report(problem: Exception | str, code: int) -> int:

@@ -98,14 +98,11 @@ def _nearest_command(word: str) -> str:
         return f"; it is `{meant}`"
     from shutil import which
 
-    is_program = not similar(word, COMMANDS, 1) and which(word)
-    words = f"python {word}" if word.endswith(".py") else word if is_program else ""
-    return f"; to run a program, write chipwatch -- {words} ..." if words else _nearest(word, COMMANDS)
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    near = similar(word, known, 1)
-    return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
+    near = similar(word, COMMANDS, 1)
+    words = f"python {word}" if word.endswith(".py") else word if not near and which(word) else ""
+    if words:
+        return f"; to run a program, write chipwatch -- {words} ..."
+    return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(COMMANDS)}"
 
 
 def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | None = None) -> Parser:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import textwrap
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Final
@@ -14,7 +12,7 @@ from typing import Final
 from chipwatch.base.redaction import one_line
 from chipwatch.base.text import line_width
 from chipwatch.commands.command_line import flags
-from chipwatch.commands.output import show
+from chipwatch.commands.output import show, wrapped
 from chipwatch.config.load import load
 from chipwatch.jobs.verdict import expect
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
@@ -57,21 +55,20 @@ def main(given: SimpleNamespace) -> int:
 
 def as_text(verdict: Verdict) -> str:
     """Return a block for each severity, then a line with what is fine, then unknown things."""
-    width = line_width(WIDTH)
-    margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
-    lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
+    margin = max([10, *(len(reason.about) for reason in verdict.reasons)]) + 2
+    rows = [] if verdict.word in (NOT_FIT, DEGRADED) else [(verdict.word.upper(), "")]
     for severity in (NOT_FIT, DEGRADED):
-        if group := [reason for reason in verdict.reasons if reason.severity == severity]:
-            lines.append(severity.upper())
+        group = [reason for reason in verdict.reasons if reason.severity == severity]
+        rows += [(severity.upper(), "")] if group else []
         for reason in group:
-            lines += _row(f"  {reason.about:<{margin}} ", f"{_sentence(reason)}. {reason.do}", width)
+            rows.append((f"  {reason.about}", f"{_sentence(reason)}. {reason.do}"))
             if reason.shown_by and reason.shown_by.text:
-                lines += _row(f"  {'':<{margin}} ", one_line(reason.shown_by.text, MAX_EVIDENCE), width)
+                rows.append(("", one_line(reason.shown_by.text, MAX_EVIDENCE)))
     if verdict.fine:
-        lines += _row(f"{'FINE':<{margin + 2}} ", ", ".join(verdict.fine), width)
-    for unknown in verdict.unknown:
-        lines += _row(f"{'UNKNOWN':<{margin + 2}} ", one_line(f"{unknown.about} ({unknown.why})"), width)
-    return "\n".join(lines)
+        rows.append(("FINE", ", ".join(verdict.fine)))
+    rows += (("UNKNOWN", one_line(f"{unknown.about} ({unknown.why})")) for unknown in verdict.unknown)
+    width = max(line_width(WIDTH), margin + 41)
+    return "\n".join(line for word, text in rows for line in wrapped(f"{word:<{margin}} ", text, width) or [word])
 
 
 def as_line(verdict: Verdict) -> str:
@@ -120,10 +117,3 @@ def _sentence(reason: Reason) -> str:
     often = f"{shown.rose:g} times {within}" if shown.rose and shown.rose > 1 else ""
     when = "" if shown.last is None else f"at {time.strftime('%H:%M:%S', time.localtime(shown.last / 1e9))}"
     return f"{reason.says} {', last '.join(filter(None, (often, when)))}"
-
-
-def _row(head: str, text: str, width: int) -> Iterator[str]:
-    yield from textwrap.wrap(
-        text, max(width, len(head) + 40), initial_indent=head, subsequent_indent=" " * len(head),
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip

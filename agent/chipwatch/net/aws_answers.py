@@ -29,7 +29,7 @@ PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to p
 
 def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
     """
-    Return what shows that an answer does not come from CloudWatch, or None if it may.
+    Return why an answer cannot be CloudWatch's; None if it may be.
 
     CloudWatch's success has the status 200, a request id, and an empty body or a JSON object:
     https://smithy.io/2.0/aws/protocols/aws-json-1_0-protocol.html.

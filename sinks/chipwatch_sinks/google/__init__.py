@@ -170,20 +170,17 @@ class GoogleSink(Sink):
                 f" {resource.type} {dict(resource.labels)}; set sinks.google.resource or sinks.google.location"
                 f" ({answer.message[:200]})"
             )
+        # This process, or an earlier one that was killed, may have sent a point that is out of order.
         refused: dict[int, str] = {}
         for n, reason in reasons.items():
             item = sent[n]
             if reason not in ORDER:
                 refused[n] = reason
-            elif reason == FREQUENT or not self._is_perhaps_stored(item):
+            elif reason == FREQUENT or not (item.name in self._unsure or item.point.at < self._started_at):
                 refused[n] = f"{reason}: another writer of the same series"
                 self._log_other_writer(item.message)
                 self._history.restart(item.series.digest, item.last)
         return refused
-
-    def _is_perhaps_stored(self, item: SentPoint) -> bool:
-        """Return True if this point may have been sent before: by this process, or an earlier one that was killed."""
-        return item.name in self._unsure or item.point.at < self._started_at
 
     def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
         """Remember that Google may have stored these points."""

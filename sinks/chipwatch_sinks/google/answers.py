@@ -20,7 +20,7 @@ PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
 WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
 EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
-"""Text after PLACES where the reason follows it; otherwise the reason stands before."""
+"""Matches the text after PLACES if the reason is in it; otherwise the reason is in the text before PLACES."""
 TIMES: Final = re.compile(r"Youngest Existing: '([^']*)', New: '([^']*)'")
 """End times of the stored and the refused point in a message; as texts they sort by time."""
 RESET: Final = "start older than the stored one"

@@ -97,7 +97,7 @@ class SentHistory:
             self.keep(series, last._replace(start=last.end, base=last.value))
 
     def restart_at_next(self, series: bytes, last: Last) -> None:
-        """Restart a counter at its next reading, since Google has a later start time of it than `last`."""
+        """Let a counter begin again at its next reading: Google has a start time of it that is later than ours."""
         self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, start_time=last.start_time)
 
     def dump(self) -> bytes | None:

@@ -29,7 +29,9 @@ NOT_LETTER: Final = re.compile(r"^(?![A-Za-z])")
 TEMPLATES: Final = Path(__file__).with_name("resources.json").read_text(encoding="utf-8")
 RESOURCES: Final[Mapping[str, list[dict[str, str]]]] = json.loads(TEMPLATES)
 """
-Monitored resource -> templates of its labels, of which one must be filled from WORDS, `location` and `namespace`.
+Monitored resource -> sets of labels; the first one whose words are all known is used.
+
+The words in braces are WORDS, `location` and `namespace`.
 
 https://cloud.google.com/monitoring/api/resources; `global` is left out: all hosts would write the same series.
 Google sets the project's label, as for its own exporter (GoogleCloudPlatform/opentelemetry-operations-go).

@@ -182,7 +182,7 @@ def encode_point(series: GoogleSeries, point: Datapoint, last: Last) -> bytes:
 
 @lru_cache(CACHED_INTERVALS)
 def _encode_interval(start: int, end: int) -> bytes:
-    """Return the encoded beginning of a point, all before its value; times in ns since the epoch; start 0: none."""
+    """Encode a point up to its value. Times are in ns since the epoch; a `start` of 0 stands for no start."""
     message = Interval(end_time=_timestamp(end), start_time=_timestamp(start) if start else None)
     made: bytes = message.SerializeToString()
     inner = INTERVAL + varint(len(made)) + made + VALUE

@@ -19,7 +19,7 @@ from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric
 from chipwatch_sinks.mlflow.finder import RunFinder
-from chipwatch_sinks.mlflow.keys import FORBIDDEN, fault_of, key_of, prefix_of
+from chipwatch_sinks.mlflow.keys import FORBIDDEN, LONGEST, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import URI, store_fault
 from chipwatch_sinks.mlflow.steps import RunSteps
 
@@ -98,7 +98,8 @@ class MlflowSink(Sink):
         self._owners: dict[str, tuple[str, Dimensions]] = {}
 
     def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
-        return fault_of(key_of(self._prefix, metric, dims))
+        is_long = len(key_of(self._prefix, metric, dims)) > LONGEST
+        return f"its key has more than {LONGEST} characters" if is_long else None
 
     def check_start(self, dims: Collection[str]) -> None:
         """Raise ConfigError if neither the options nor a process that already runs names a server."""
@@ -129,7 +130,8 @@ class MlflowSink(Sink):
         """Choose a step for each time among these points; return True if a new one was chosen."""
         if not self._is_sure or self._steady() - self._looked >= STATUS_INTERVAL:
             self._look()
-        if self._ends is not None and all(_begin(point) > self._ends for point in points):
+        begins = (point.at if point.window_start is None else point.window_start for point in points)
+        if self._ends is not None and all(begin > self._ends for begin in begins):
             raise SinkClosed(f"the run {self._finder.run} has ended, so no more is sent to it")
         return self._steps.choose({point.at // MS for point in points})
 
@@ -209,8 +211,3 @@ def node_fault(node: str) -> str | None:
     plain = node.replace(HOSTNAME, "")
     is_bad = FORBIDDEN.search(plain) or not node.strip(".")
     return f"expected letters, digits, dots, - and _, or {HOSTNAME}, got {node!r}" if is_bad else None
-
-
-def _begin(point: Datapoint) -> int:
-    """Return the start of a point's window, or the time of a point without one (ns since the epoch)."""
-    return point.at if point.window_start is None else point.window_start

@@ -50,13 +50,6 @@ class LoggedMetric(msgspec.Struct, gc=False):
     step: int
 
 
-class Batch(msgspec.Struct):
-    """The request log-batch, which stores metrics."""
-
-    run_id: str
-    metrics: list[LoggedMetric]
-
-
 class Latest(msgspec.Struct):
     """A key's newest step; its value is left out, as it may be a text such as NaN."""
 
@@ -136,17 +129,15 @@ class Api:
 
     def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics in a run."""
-        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), is_batch=True)
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode({"run_id": run, "metrics": metrics}), is_batch=True)
 
     def begun(self, user: str, since: int) -> Sequence[Run]:
         """Return the newest runs of a user that began after `since` (ms since the epoch)."""
-        most = json.dumps({"max_results": MAX_EXPERIMENTS}).encode()
-        listing = self._ask("POST", "/experiments/search", most)
+        listing = self._ask("POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode())
         name = user.replace("'", "")
-        conditions = (f"attributes.start_time >= {since}", f"tags.`mlflow.user` = '{name}'")
         query = {
             "experiment_ids": [each.experiment_id for each in listing.experiments],
-            "filter": " and ".join(conditions),
+            "filter": f"attributes.start_time >= {since} and tags.`mlflow.user` = '{name}'",
             "order_by": ["attributes.start_time DESC"],
             "max_results": MAX_RUNS,
         }

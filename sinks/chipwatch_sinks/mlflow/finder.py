@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.errors import ConfigError, Refused, Retryable
 from chipwatch_sinks.mlflow.api import Api
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, server_of, store_fault, url_of
-from chipwatch_sinks.mlflow.tree import ProcessFacts, processes, started, started_at
 
 if TYPE_CHECKING:
     from chipwatch_sinks.mlflow import MlflowSink
+
+MAX_PROCESSES: Final = 1000
+"""Most processes that are read: the watched one and its descendants."""
+MAX_ENVIRONMENT: Final = 1 << 20
+"""Most bytes that are read of an environment; Linux allows 128 KiB for one variable."""
+MAX_STAT: Final = 4096
+PARENT: Final = 1
+STARTED: Final = 19
+"""Indexes of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
+
+
+class ProcessFacts(NamedTuple):
+    """The environment and the programs of one process."""
+
+    env: Mapping[str, str]
+    programs: frozenset[str] = frozenset()
+    """File names in its command line; for `-m package.module` also `module.py`."""
 
 
 class RunFinder:
@@ -42,7 +61,15 @@ class RunFinder:
     def server(self) -> Server:
         """Return the server's address and credentials; raise Refused or Retryable."""
         self._note_process()
-        server = server_of(self.uri, self._env) if self.uri else self._server_of_tree()
+        uri, env = self.uri, self._env
+        if not uri:
+            env = next((process.env for process in self._members if process.env.get(URI)), {})
+            uri = env.get(URI, "")
+            if not uri:
+                raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri")
+            if fault := store_fault(uri):
+                raise Refused(f"{URI} of the watched process: {fault}")
+        server = server_of(uri, env)
         self.url = server.url
         return server
 
@@ -57,8 +84,9 @@ class RunFinder:
             return
         if pid is None:
             raise Refused(f"no run: {advice}")
-        if run := next((run for process in self._members if (run := process.env.get(RUN))), None):
-            self.run = run
+        named = [process.env[RUN] for process in self._members if process.env.get(RUN)]
+        if named:
+            self.run = named[0]
             return
         if not self._process:
             raise Retryable(f"process {pid} names no run; {advice}", after=5.0)
@@ -89,10 +117,53 @@ class RunFinder:
                 self._user = (proc / str(pid)).stat().st_uid
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
 
-    def _server_of_tree(self) -> Server:
-        for process in self._members:
-            if uri := process.env.get(URI):
-                if fault := store_fault(uri):
-                    raise Refused(f"{URI} of the watched process: {fault}")
-                return server_of(uri, process.env)
-        raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri")
+
+def started(proc: Path, pid: int) -> str:
+    """Return when the process started, in clock ticks since boot, or ""; with the PID it identifies the process."""
+    fields = _stat(proc / str(pid))
+    return fields[STARTED] if fields else ""
+
+
+def started_at(proc: Path, pid: int, now: int) -> int:
+    """Return when the process started (ms since the epoch), or 0 if unknown; `now` is in ns."""
+    try:
+        up = float((proc / "uptime").read_text().split()[0])
+        return int(now / 1e6 - 1000 * (up - int(started(proc, pid)) / os.sysconf("SC_CLK_TCK")))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
+    """Yield the process and its descendants, parents first."""
+    children: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for folder in proc.iterdir():
+            if folder.name.isdecimal() and (fields := _stat(folder)):
+                children.setdefault(fields[PARENT], []).append(folder.name)
+    left = [str(pid)]
+    for _ in range(MAX_PROCESSES):
+        if not left:
+            return
+        left += children.get(left[0], ())
+        folder = proc / left.pop(0)
+        with suppress(OSError):
+            pairs = (pair.partition("=") for pair in _texts(folder / "environ"))
+            env, words = {name: value for name, found, value in pairs if found}, _texts(folder / "cmdline")
+            modules = (f"{module.rpartition('.')[2]}.py" for flag, module in pairwise(words) if flag == "-m")
+            yield ProcessFacts(env, frozenset({*(Path(word).name for word in words), *modules} - {""}))
+
+
+def _stat(folder: Path) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name; none if the process is gone."""
+    try:
+        with (folder / "stat").open("rb") as file:
+            fields = file.read(MAX_STAT).rpartition(b") ")[2].decode("ascii", "replace").split()
+    except OSError:
+        return []
+    return fields if len(fields) > STARTED else []
+
+
+def _texts(file: Path) -> list[str]:
+    """Return the texts of a file in which a zero byte ends each text; raise OSError."""
+    with file.open("rb") as opened:
+        return opened.read(MAX_ENVIRONMENT).decode(errors="replace").split("\0")

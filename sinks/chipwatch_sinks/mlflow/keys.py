@@ -37,11 +37,6 @@ def key_of(prefix: str, metric: Metric, dims: Dimensions) -> str:
     return prefix + "_".join(filter(None, words))
 
 
-def fault_of(key: str) -> str | None:
-    """Return why MLflow rejects this key, or None."""
-    return f"its key has more than {LONGEST} characters" if len(key) > LONGEST else None
-
-
 def _word(value: str) -> str:
     """Return `value` as a part of a key; where characters are replaced, a digest keeps different values apart."""
     text = FORBIDDEN.sub("_", value.removeprefix("/"))

@@ -35,8 +35,9 @@ class RunSteps:
 
     def look(self, run: Run, name: str) -> bool:
         """Note the newest steps of `run`; return True if somebody else has written our keys."""
-        metrics = run.data.metrics
-        self.stored = {each.key: each.step for each in metrics if self._is_own(each.key)}
+        metrics, start = run.data.metrics, len(self._prefix)
+        own = [each for each in metrics if each.key.startswith(self._prefix) and "/" not in each.key[start:]]
+        self.stored = {each.key: each.step for each in own}
         newest = max(self.stored.values(), default=-1)
         if self._next is None and (self._kept.get("run"), self._kept.get("keys")) == (name, self._prefix):
             self._next = self._kept["next"]
@@ -56,6 +57,3 @@ class RunSteps:
         self.steps = known | {at: self._next + n for n, at in enumerate(new)}
         self._next += len(new)
         return bool(new)
-
-    def _is_own(self, key: str) -> bool:
-        return key.startswith(self._prefix) and "/" not in key[len(self._prefix) :]

@@ -17,7 +17,7 @@ from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import HttpClient
-from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
+from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
 from chipwatch_sinks.otlp.environment import headers_fault, settings_of
 from chipwatch_sinks.otlp.flavours import BOUNDS, FLAVOURS, LOCAL, Name
@@ -167,10 +167,6 @@ class OtlpSink(Sink):
             raise self._flavour.judge(problem) from None
         self._flavour.worked()
         self._encoder.forget(ended)
-        return self._rejected(batch, partial)
-
-    def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
-        """Return as many points as the receiver rejected, without naming any; the first time, log a warning."""
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))

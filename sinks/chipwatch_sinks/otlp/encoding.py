@@ -75,7 +75,7 @@ class _Series:
     """Metrics that get the window's minimum and maximum."""
     at: int = 0
     gap: int = FIRST_GAP
-    """`last`: time of its last point; `gap`: time between its last two (ns)."""
+    """`at`: time of its last point; `gap`: time between its last two points (ns)."""
     start: int = 0
     base: float = 0.0
     value: float = 0.0
@@ -262,7 +262,7 @@ class OtlpEncoder:
 
 
 def attributes(number: int, pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Return text attributes, encoded as repeated KeyValue in the field `tag`."""
+    """Return attributes with texts as values, each encoded as a KeyValue in the field with this number."""
     return b"".join([message(number, text(1, key) + message(2, text(1, value))) for key, value in pairs])
 
 

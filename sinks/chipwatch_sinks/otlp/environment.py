@@ -138,7 +138,7 @@ def _timeout_fault(value: str) -> str | None:
 
 
 def full_url(base: str) -> str:
-    """Return `url` with the path of metrics, which is added unless it is there."""
+    """Return an address with the path of metrics; the path is added unless `base` ends with it."""
     path, mark, query = base.partition("?")
     path = path.rstrip("/")
     return f"{path if path.endswith(PATH) else path + PATH}{mark}{query}"

@@ -58,25 +58,22 @@ class MachineToken:
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the header with the token; raise Refused or Retryable."""
-        if (asked := time.monotonic()) >= self._until:
-            grant = self._fetch()
+        asked = time.monotonic()
+        if asked >= self._until:
+            try:
+                grant = grant_of(_get(self._service, TOKEN))
+            except _NoAccount as problem:
+                raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
+            except metadata_service.NoMetadata as problem:
+                raise Retryable(f"Google credentials: {problem}") from None
+            if grant is None:
+                raise Retryable(f"Google credentials: {self._service.url} gives no token")
             self._token, self._until = grant.access_token, asked + grant.expires_in - MARGIN
         return {"authorization": f"Bearer {self._token}"}
 
     def expire(self) -> None:
         """Have the next request fetch another token."""
         self._until = 0.0
-
-    def _fetch(self) -> TokenGrant:
-        try:
-            grant = grant_of(_get(self._service, TOKEN))
-        except _NoAccount as problem:
-            raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
-        except metadata_service.NoMetadata as problem:
-            raise Retryable(f"Google credentials: {problem}") from None
-        if grant is None:
-            raise Retryable(f"Google credentials: {self._service.url} gives no token")
-        return grant
 
 
 class _NoAccount(metadata_service.NoMetadata):

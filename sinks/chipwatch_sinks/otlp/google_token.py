@@ -64,9 +64,9 @@ def send(
     **_: Any,
 ) -> TokenAnswer:
     """
-    Send a request for google-auth, whose google.auth.transport.Request this stands for; raise TransportError.
+    Send a request for google-auth, which calls this as its google.auth.transport.Request; raise TransportError.
 
-    google-auth's usual transport loads the library requests, which takes 7 MB of memory.
+    google-auth's own transport loads the library requests, which takes 7 MB of memory.
     """
     tls = ClientTls(ca_file=os.environ.get(BUNDLE), ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)

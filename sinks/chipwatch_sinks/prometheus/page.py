@@ -70,8 +70,9 @@ class Page:
     """
     Keeps the points of the last tick, and writes them as text once for each format that is requested.
 
-    A series leaves the page at the first tick without a sample of it. One that has a sample every n ticks stays n
-    ticks, and one whose period is not known yet as long as the slowest collectors pause. Several threads may use it.
+    A series with a sample in each tick leaves the page at the first tick without one. If it has a sample every n ticks,
+    it stays n ticks. While its period is not known, it stays as long as the slowest collectors pause. Several threads
+    may use the page.
     """
 
     def __init__(self, *, interval: float = 5.0, machine_labels: bool = False, timestamps: bool = False) -> None:

@@ -35,7 +35,7 @@ AGAIN: Final = 0.1
 
 class StdoutSink(Sink):
     """
-    Writes each batch to standard output on the clock's thread, which a reader who does not read delays by a second.
+    Writes each batch to standard output, on the clock's thread. A reader that does not read delays it by a second.
 
     `json`: a line with an ASCII object for each point: time, name, kind, unit, value, dims; a counter has increase
     and start_time, a window has window_start and a gauge's summary. Unknown fields are left out; times are UTC.
@@ -219,7 +219,7 @@ def _writer(stream: Any) -> Callable[[bytes], int | None]:
 
 
 def _room(stream: Any) -> Callable[[float], bool] | None:
-    """Return a function that waits up to so many seconds until `stream` takes more; None for a file: it always does."""
+    """Return a function that waits for room in `stream`, at most so many seconds; None for a file: it has room."""
     try:
         number = stream.fileno()
         mode = os.fstat(number).st_mode

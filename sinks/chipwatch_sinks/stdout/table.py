@@ -50,17 +50,12 @@ OWN: Final = "agent."
 
 
 class Figure(NamedTuple):
-    """A point's value as texts, with minimum and maximum if it has a window."""
+    """A point's value as texts."""
 
     text: str
     unit: str
-    low: str = ""
-    high: str = ""
-
-    @property
-    def cell(self) -> str:
-        """The text for one cell: the value, with minimum and maximum if there is a window."""
-        return f"{self.text} ({self.low}..{self.high})" if self.low else self.text
+    span: str
+    """Minimum and maximum in brackets, after a space; "" unless the point has a window."""
 
 
 class Table:
@@ -85,7 +80,7 @@ class Table:
         """Incidents that were already shown as a sentence."""
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-        """Return the table for `batch`."""
+        """Return a table for each tick of `batch`; names and dimensions may be shortened, numbers never."""
         del rejected  # a table can show every point
         try:
             size = os.get_terminal_size(self._stream.fileno())
@@ -93,12 +88,14 @@ class Table:
             from shutil import get_terminal_size
 
             size = get_terminal_size()
+        width = size.columns or 80
         batch = sorted(batch, key=lambda point: point.at)
         if not self._own:
             batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
         batch = [point for point in batch if not _begins_now(point)] or batch
         incidents = dict.fromkeys(point.dims for point in batch if point.metric.name == INCIDENT)
-        news = [_sentence(dims, size.columns or 80) for dims in incidents if dims not in self._incidents]
+        files = (_shown(dims.get("file", "")) for dims in incidents if dims not in self._incidents)
+        news = [cut_middle(f"incident {file} is recorded: `chipwatch record list`", width) for file in files]
         self._incidents |= incidents.keys()
         batch = [point for point in batch if point.metric.name != INCIDENT]
         if not batch:
@@ -108,9 +105,13 @@ class Table:
             oldest = batch[-1].at - SHOWN
             self._last = {series: point for series, point in self._last.items() if point.at >= oldest}
             batch = [*self._last.values()]
-            return self._screen(batch, news, size.columns or 80, size.lines or 24)
-        ticks = ([*tick] for _, tick in groupby(batch, key=lambda point: point.at))
-        tables = ("\n".join([*_lines(tick, size.columns or 80), ""]) for tick in ticks)
+            return self._screen(batch, news, width, size.lines or 24)
+        tables = []
+        for at, tick in groupby(batch, key=lambda point: point.at):
+            points = [*tick]
+            common = _common(points)
+            head = f"{utc(at)} {_pairs(tuple(sorted(common)), max(width - 25, 12))}".rstrip()
+            tables.append("\n".join([head, *_body(points, common, width), ""]))
         return "\n".join([*news, *tables, ""])
 
     def rest(self) -> str:
@@ -146,11 +147,6 @@ class Table:
             lines, self._cut = lines[: room - 1], lines[room - 1 :]
             end.insert(0, f"… {len(self._cut)} more line{'s' * (len(self._cut) > 1)}, shown at the end")
         return "\n".join([*lines, *end, "", ""])
-
-
-def _sentence(incident: Dimensions, width: int) -> str:
-    """Return the sentence about an incident; the file that it names tells the cause."""
-    return cut_middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch record list`", width)
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:
@@ -195,7 +191,7 @@ def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> 
         values = [_shown(pair[1]) for pair in point.dims.items_sorted if pair not in common]
         place = FIRST.index(family) if family in FIRST else len(FIRST) + (family == OWN[:-1])
         row = rows.setdefault((place, " ".join((family, *values))), [])
-        text = f"{figure.text:>5} {figure.unit:<4}" + (f" ({figure.low}..{figure.high})" if figure.low else "")
+        text = f"{figure.text:>5} {figure.unit:<4}{figure.span}"
         row.insert(0 if name == MAIN else len(row), (f"{name} " * (name != MAIN), text))
     first = [key for key in rows if key[0] < len(FIRST)]
     others = [key for key in rows if key[0] >= len(FIRST)]
@@ -230,14 +226,6 @@ def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
     return [f"{text[: width - 1]}…" if len(text) > width else text] if text else []
 
 
-def _lines(points: list[Datapoint], width: int) -> list[str]:
-    """Return the lines of a table, `width` cells wide; names and dimensions may be shortened, numbers never."""
-    common = _common(points)
-    at = utc(max(point.at for point in points))
-    lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
-    return [*lines, *_body(points, common, width)]
-
-
 def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
     """Return a table for each kind of accelerator, with the most important figures first."""
     rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
@@ -258,7 +246,7 @@ def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], 
     names = dict.fromkeys(chain.from_iterable(rows.values()))
     for name, unit in sorted(names, key=lambda key: LEADING.index(key[0]) if key[0] in LEADING else len(LEADING)):
         figures = [row.get((name, unit)) for row in rows.values()]
-        cells = [figure.cell if figure else "-" for figure in figures]
+        cells = [figure.text + figure.span if figure else "-" for figure in figures]
         widest = max(map(len, (unit, *cells)))
         title = cut_middle(name, max(widest, width - first.width - len(GAP)))
         columns.append(TableColumn([title, unit, *cells], right=True))
@@ -286,8 +274,8 @@ def _figures(points: list[Datapoint]) -> list[Figure]:
     figures = []
     for point, (figure, unit, note, total) in zip(points, read, strict=True):
         divisor, word = _scale(largest[point.metric.name, unit], unit)
-        low, high = (_digits(total.minimum / divisor), _digits(total.maximum / divisor)) if total else ("", "")
-        figures.append(Figure(_digits(figure / divisor), f"{word}{note}".strip(), low, high))
+        span = f" ({_digits(total.minimum / divisor)}..{_digits(total.maximum / divisor)})" if total else ""
+        figures.append(Figure(_digits(figure / divisor), f"{word}{note}".strip(), span))
     return figures
 
 

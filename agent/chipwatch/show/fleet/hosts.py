@@ -85,8 +85,9 @@ def _nodes(word: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
                 raise ConfigError(f"{word}: a list cannot name another list: {line[:LONGEST]!r}")
             yield from _nodes(line, by_ssh=by_ssh, run=run)
     else:
-        for part in BETWEEN_COMMAS.findall(word) or [word]:
-            for name in _expanded(part.strip()):
+        for part in map(str.strip, BETWEEN_COMMAS.findall(word) or [word]):  # rack[1-2]n[01-16,20], as Slurm writes it
+            texts = (_numbers(part, text) if at % 2 else [text] for at, text in enumerate(RANGE.split(part)))
+            for name in map("".join, product(*texts)):
                 yield _address(name, by_ssh=by_ssh)
 
 
@@ -103,12 +104,6 @@ def _address(word: str, *, by_ssh: bool) -> NodeAddress:
     path = match["path"] or "/metrics"
     name = host if port in (0, PORT) else f"{host}:{port}"
     return NodeAddress(name, scheme, host.strip("[]"), port, "/metrics" if path == "/" else path)
-
-
-def _expanded(word: str) -> Iterator[str]:
-    """Expand the ranges of a word, as Slurm writes them: rack[1-2]n[01-16,20]."""
-    texts = (_numbers(word, text) if at % 2 else [text] for at, text in enumerate(RANGE.split(word)))
-    yield from map("".join, product(*texts))
 
 
 def _numbers(word: str, text: str) -> list[str]:

@@ -117,14 +117,12 @@ def number_aware(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
-def short(text: str) -> str:
-    """Return a foreign name on one line, without secrets, cut to LONGEST characters."""
-    return _short(text[: 2 * LONGEST])
+def short(text: str, most: int = LONGEST) -> str:
+    """Return a foreign name on one line, without secrets, cut to `most` characters."""
+    return _short(text[: 2 * most], most)
 
 
-@lru_cache(10_000)
-def _short(text: str) -> str:
-    return one_line(text, LONGEST)
+_short: Final = lru_cache(20_000)(one_line)
 
 
 def _names(words: Iterable[str]) -> list[str]:

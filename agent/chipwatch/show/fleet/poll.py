@@ -23,7 +23,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.host.supervised_process import SupervisedProcess
 from chipwatch.net.address import is_loopback
-from chipwatch.net.faults import MAX_SECRET, is_printable
+from chipwatch.net.faults import read_secret
 from chipwatch.show.fleet.hosts import NodeAddress
 from chipwatch.show.fleet.link import NOT_HTTP, BadAnswer, PageLink
 from chipwatch.show.fleet.node import WAITING, FleetNode, believed, summarise
@@ -66,12 +66,9 @@ class Access(NamedTuple):
         if not (secure or is_loopback(host)):
             raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")
         try:
-            with file.open(encoding="utf-8") as opened:
-                secret = opened.read(MAX_SECRET).strip()
-        except (OSError, ValueError) as problem:
-            raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
-        if not secret or not is_printable(secret):
-            raise ConfigError(f"{file}: expected one line of ASCII characters")
+            secret = read_secret(file)
+        except ValueError as fault:
+            raise ConfigError(str(fault)) from None
         text = f"Bearer {secret}" if self.token_file else f"Basic {b64encode(secret.encode()).decode()}"
         return {"Authorization": text}
 

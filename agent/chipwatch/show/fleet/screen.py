@@ -99,22 +99,21 @@ def compose(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
 ) -> list[Line]:
     """Return the lines of the screen, sorted as the user chose; `clock`: its time (s since the epoch), None for now."""
-    return framed(look, GUIDES["fleet"], lambda look: _lines(nodes, look, mode, troubles, clock))
-
-
-def _lines(
-    nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str], clock: float | None
-) -> list[Line]:
     view, width, height = look
-    view.drawn = Drawn()
-    head = [[("chipwatch top", "title"), (f"  {time.strftime('%H:%M:%S', time.localtime(clock))}  {mode}", "dim")]]
-    head[0] += [("  paused", "warn")] if view.paused else []
-    parts = summary(nodes)
-    lines: list[Line] = [*head, *([(text, "label")] for text in parts)]
-    if len(parts) == 2 and sum(map(len, parts)) + 3 <= width:
-        lines = [*head, [("   ".join(parts), "label")]]
-    lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
-    shown = [node for node in nodes if has(view.filter, (node.node, node.word, *node.jobs, *node.users, note(node)[0]))]
-    view.page = max(1, height - 6)
-    add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
-    return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
+
+    def body() -> list[Line]:
+        view.drawn = Drawn()
+        head = [[("chipwatch top", "title"), (f"  {time.strftime('%H:%M:%S', time.localtime(clock))}  {mode}", "dim")]]
+        head[0] += [("  paused", "warn")] if view.paused else []
+        parts = summary(nodes)
+        if len(parts) == 2 and sum(map(len, parts)) + 3 <= width:
+            parts = ["   ".join(parts)]
+        lines: list[Line] = [*head, *([(text, "label")] for text in parts)]
+        lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
+        texts = ((node.node, node.word, *node.jobs, *node.users, note(node)[0]) for node in nodes)
+        shown = [node for node, words in zip(nodes, texts, strict=True) if has(view.filter, words)]
+        view.page = max(1, height - 6)
+        add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
+        return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
+
+    return framed(look, GUIDES["fleet"], body)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from math import inf, isfinite
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -35,6 +35,7 @@ from chipwatch.show.fleet.node import (
     STATE,
     UTILIZATION,
     FleetNode,
+    short,
     summarise,
 )
 from chipwatch.show.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
@@ -288,9 +289,11 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
             yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
     elif key == "gpus":
         yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
-    elif (name := labels.get(RULE) or labels.get("__name__", "")) and (series := series_of(name, labels)):
-        yield Seen(series.metric, series.dims, value * series.factor)
-        yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
+    else:
+        series = series_of(labels.get(RULE) or labels.get("__name__", ""), labels)
+        if series:
+            yield Seen(series.metric, series.dims, value * series.factor)
+            yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
 
 
 def host_of(labels: Mapping[str, str]) -> str:
@@ -302,12 +305,7 @@ def host_of(labels: Mapping[str, str]) -> str:
 def node_of(labels: Mapping[str, str]) -> str:
     """Return the name of the node that sent a series, on one line and cut to MAX_NAME."""
     name = next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels)
-    return _plain(name[: 2 * MAX_NAME])
-
-
-@lru_cache(20_000)
-def _plain(name: str) -> str:
-    return one_line(name, MAX_NAME) or "-"
+    return short(name, MAX_NAME) or "-"
 
 
 def job_of(labels: Mapping[str, str]) -> str:

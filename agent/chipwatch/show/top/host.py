@@ -27,11 +27,15 @@ def strip(machine: MachineState, width: int) -> list[Line]:
     items.append([("MEM ", "label"), *bar(share, cells), (memory, level(share, BUSY, 97))])
     if swap := machine.of_host("swap.used"):
         items.append([("SWAP ", "label"), (scaled(swap, 1024), "warn")])
-    if waits := [(what, value) for what in ("cpu", "memory", "io")
-                 if (value := machine.of_host(f"pressure.{what} some")) is not None]:  # fmt: skip
-        texts = [(f"{what} {value:.0f} ", level(value, 10, 40)) for what, value in waits]
-        items.append([("WAIT ", "label"), *texts, ("%", "")])
-    items.append([("DISK ", "label"), *_rates(machine, ("r", "disk.read"), ("w", "disk.written")), *_fullest(machine)])
+    pressure = {what: machine.of_host(f"pressure.{what} some") for what in ("cpu", "memory", "io")}
+    waits = [(f"{what} {share:.0f} ", level(share, 10, 40)) for what, share in pressure.items() if share is not None]
+    if waits:
+        items.append([("WAIT ", "label"), *waits, ("%", "")])
+    items.append([("DISK ", "label"), *_rates(machine, ("r", "disk.read"), ("w", "disk.written"))])
+    file_systems = _file_systems(machine)
+    if file_systems:
+        share, path = max((share, path) for path, share in file_systems.items())
+        items[-1].append((f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97)))
     items.append([("NET ", "label"), *_rates(machine, ("in", "network.received"), ("out", "network.sent"))])
     return flow(items, width)
 
@@ -41,42 +45,33 @@ def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
     return [(" ".join(texts), "")]
 
 
-def _fullest(machine: MachineState) -> Line:
-    """Return the fullest file system."""
-    name = "disk.utilization "
-    shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
-    if not shares:
-        return []
-    share, path = max(shares)
-    return [(f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97))]
+def _file_systems(machine: MachineState) -> dict[str, float]:
+    """Return the path of each file system -> its share in use (%)."""
+    start = "disk.utilization "
+    return {name.removeprefix(start): machine.of_host(name) or 0 for name in machine.host.names(start)}
 
 
 def rows(machine: MachineState, width: int) -> list[Line]:
     """Return a row for each resource of the host, for a machine without accelerators."""
     lines: list[Line] = [rule(width)]
-    cells = max(10, width - 44)
+    cells, paths = max(10, width - 44), sorted(_file_systems(machine))[:8]
     for label, name, total_name in (
         ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
         ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
         ("memory pressure", "pressure.memory some", ""), ("I/O pressure", "pressure.io some", ""),
-        *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in _paths(machine)),
+        *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in paths),
     ):  # fmt: skip
         if (value := machine.of_host(name)) is not None:
             total = machine.of_host(total_name) if total_name else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
             lines.append([(f"{padded(label, 20)} ", "label"), *bar(value, cells), (text, level(value, BUSY, 97))])
-    loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
-             if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
+    means = {window: machine.of_host(f"cpu.load {window}") for window in ("1m", "5m", "15m")}
+    loads = [f"{window} {load:.2f}" for window, load in means.items() if load is not None]
     disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
     network = _rates(machine, ("received", "network.received"), ("sent", "network.sent"))
     texts = (("load", [("  ".join(loads) or "-", "")]), ("disk, B/s", disk), ("network, B/s", network))
     lines += [[(f"{label:20} ", "label"), *text] for label, text in texts]
     return [*lines, [("no accelerator was found on this machine", "dim")]]
-
-
-def _paths(machine: MachineState) -> list[str]:
-    name = "disk.utilization "
-    return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
 
 
 def cores(machine: MachineState, width: int, most: int) -> list[Line]:

@@ -143,6 +143,9 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
         return {"process": f"{pid} has ended, or is of another container"}
     name, stat = current
     began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
+    parents = [stat.parent]
+    while len(parents) < MOST_ANCESTORS and (parent := stat_of(proc, parents[-1])):
+        parents.append(parent[1].parent)
     children = read(f"{proc}/{pid}/task/{pid}/children").split()
     cgroups = {line.rpartition(":")[2] for line in os.fsdecode(read(f"{proc}/{pid}/cgroup")).splitlines()}
     variables = read(f"{proc}/{pid}/environ", 1 << 20).split(b"\0")
@@ -155,7 +158,7 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
         "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
         "CPU time": duration(stat.own / ProcTree.second, 2),
         "memory": f"{stat.pages * ProcTree.page / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
-        "parents": " < ".join(_named(proc, parent) for parent in _ancestors(proc, stat)) or "none",
+        "parents": " < ".join(_named(proc, parent) for parent in takewhile(bool, parents)) or "none",
         "children": ", ".join(_named(proc, int(child)) for child in children[:MOST_ANCESTORS]) or "none",
         "cgroup": ", ".join(sorted(cgroups)) or "unknown",
         "environment": " ".join(names) or "not permitted, or empty",
@@ -165,13 +168,6 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
 def _named(proc: str, pid: int) -> str:
     process = stat_of(proc, pid)
     return f"{pid} {process[0]}" if process else f"{pid}"
-
-
-def _ancestors(proc: str, stat: Stat) -> list[int]:
-    pids = [stat.parent]
-    while len(pids) < MOST_ANCESTORS and pids[-1] and (parent := stat_of(proc, pids[-1])):
-        pids.append(parent[1].parent)
-    return [*takewhile(bool, pids)]
 
 
 def send(process: ListedProcess, name: str, proc: str = HERE) -> str:

@@ -134,8 +134,10 @@ class Top:
         for order in orders:
             if order == "snapshot":
                 self.view.message = self._write()
-            elif order == "send":
-                self._send()
+            elif order == "send":  # the user has confirmed the signal
+                process = next((each for each in self.machine.processes if each.key == self.view.asking), None)
+                sent = send(process, self.view.signal, self._proc) if process else "not sent: the process has ended"
+                self.view.message, self.view.asking = sent, None
             elif order != "quit":
                 source.press(order)
 
@@ -155,13 +157,6 @@ class Top:
             self._jobs = [*frame.why]
         else:
             self._jobs = jobs(frame.points) or self._jobs
-
-    def _send(self) -> None:
-        """Send the signal that the user has confirmed."""
-        view = self.view
-        process = next((each for each in self.machine.processes if each.key == view.asking), None)
-        view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
-        view.asking = None
 
     def _write(self) -> str:
         """Write a snapshot to a file in the current folder; return a message."""

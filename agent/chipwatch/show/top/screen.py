@@ -78,17 +78,18 @@ class Notes(NamedTuple):
 def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes) -> list[Line]:
     """Return the lines of a machine's screen of `size` (columns, lines)."""
     guide = GUIDES["machine"] if machine.now else GUIDES["machine"]._replace(keys=())
-    return framed(Look(view, *size), guide, lambda look: _lines(machine, notes, look))
+    look = Look(view, *size)
+    return framed(look, guide, lambda: _lines(machine, notes, look))
 
 
-def framed(look: Look, guide: Guide, body: Callable[[Look], list[Line]]) -> list[Line]:
+def framed(look: Look, guide: Guide, body: Callable[[], list[Line]]) -> list[Line]:
     """Return the lines of any screen: those that `body` returns and a last line, or the help."""
     view, width, height = look
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], width, height)
     if view.help:
         return filled(help_lines(guide, width), width, height)
-    return [*filled(body(look), width, height - 1), fit(footer(view, width, guide.keys), width)]
+    return [*filled(body(), width, height - 1), fit(footer(view, width, guide.keys), width)]
 
 
 def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
@@ -101,7 +102,8 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
         return [*top, [("reading ...", "dim")], *troubles]
     chosen = next((each for each in machine.processes if each.key == view.selected), None)
     if view.details and chosen:
-        return [*top, *_details(chosen, notes.proc, width)]
+        rows = ((f"{name:14}", shown(" ".join(text.split()))) for name, text in details(chosen, notes.proc).items())
+        return [*top, *(line for head, text in rows for line in _wrapped(head, text, width, "label", max_lines=8))]
     view.drawn = Drawn()
     room = height - len(top) - 1
     strip = host.strip(machine, width) if every else host.rows(machine, width)
@@ -167,12 +169,6 @@ def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
     texts = ((device_label(each.device), models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)
              for each in machine.processes)  # fmt: skip
     return [each for each, row in zip(machine.processes, texts, strict=True) if has(view.filter, row)]
-
-
-def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
-    """Return the details of a process; a long text takes several lines."""
-    rows = ((f"{name:14}", shown(" ".join(text.split()))) for name, text in details(process, proc).items())
-    return [line for head, text in rows for line in _wrapped(head, text, width, "label", max_lines=8)]
 
 
 def _wrapped(head: str, text: str, width: int, role: str, **options: Any) -> list[Line]:

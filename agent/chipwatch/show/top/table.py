@@ -93,9 +93,7 @@ def table(
     for column in columns:
         room = column.width + (cells + 1) * column.is_drawn
         left = column.left or column.is_drawn
-        text = (
-            column.title if column.rest else padded(column.title, room + left, left=left)
-        )  # may use a cell of the gap
+        text = column.title if column.rest else padded(column.title, room + left, left=left)  # with a cell of the gap
         titles += [(text, "key" if column.title == chosen else "head"), (" " * (GAP - left), "head")]
     yield titles
     for place, row in enumerate(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,9 @@ def html(summary: str, columns: Sequence[RecordedSeries]) -> str:
 
 
 def _row(column: RecordedSeries) -> str:
-    means = [*_dots(column.values)]
+    many = -(-len(column.values) // DOTS)
+    parts = (column.values[start : start + many] for start in range(0, len(column.values), many))
+    means = [min(100.0, max(0.0, fmean(part))) for part in parts]
     step = WIDTH / max(1, len(means) - 1)
     dots = " ".join(f"{x * step:.0f},{HEIGHT - 1 - y * (HEIGHT - 2) / 100:.1f}" for x, y in enumerate(means))
     name = escape(f"{column.metric.name} {device_label(device_of(column.dims))}".rstrip())
@@ -43,9 +45,3 @@ def _row(column: RecordedSeries) -> str:
         f"<td>{column.values[-1]:.0f} % now</td><td>mean {fmean(column.values):.0f} %</td>"
         f"<td>peak {max(column.values):.0f} %</td></tr>"
     )
-
-
-def _dots(values: Sequence[float]) -> Iterator[float]:
-    step = -(-len(values) // DOTS)
-    for start in range(0, len(values), step):
-        yield min(100.0, max(0.0, fmean(values[start : start + step])))

@@ -43,7 +43,7 @@ class TimeBuckets:
         """
         Return (bucket, first reading, end of readings) for each bucket that is not empty.
 
-        A reading also fills the empty buckets up to the next one; a rate those since the one before. Gaps stay empty.
+        Empty buckets between two readings get the earlier one, or for a rate the later one. Long pauses stay empty.
         """
         key = (times.tobytes(), is_rate)
         if (cuts := self._cuts.get(key)) is None:

@@ -168,7 +168,8 @@ def _of_mark(mark: Mark) -> dict[str, Cell]:
 
 def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
     """Return a table without its empty columns; "" without rows."""
-    columns = [name for name in {name: 0 for row in rows for name in row} if any(row.get(name) for row in rows)]
+    titles = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in titles if any(row.get(name) for row in rows)]
     head = "".join(f"<th>{escape(name)}" for name in columns)
     cells = ("".join(f"<td>{escape(row.get(name) or '')}" for name in columns) for row in rows[:ROWS])
     body = "".join(f"<tr>{line}" for line in cells)
