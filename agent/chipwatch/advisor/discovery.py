@@ -101,7 +101,7 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
     for name, processor in build_processors(config).items() if devices_of else ():
         fitting = [metric for metric in processor.metrics if {*metric.dims} & {*DEVICES} <= devices_of]
         metrics[name] = [*metrics.get(name, ()), *fitting]
-    metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # exists for an hour
+    metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # sent for an hour
     return {name: [point for metric in ours for point in _stand_ins(metric, devices)] for name, ours in metrics.items()}
 
 

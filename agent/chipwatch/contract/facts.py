@@ -86,7 +86,7 @@ class DeviceFacts(NamedTuple):
     processes: Sequence[DeviceProcess] | None
     """The processes on the devices; None if the driver cannot list them."""
     names: Mapping[str, Dimensions]
-    """The dimensions of a device's points, by each id of the device."""
+    """Id of a device -> the dimensions of its points. A device may have several ids."""
     activity: Sequence[DeviceActivity]
     source: str = ""
     """The name of the collector."""

@@ -31,7 +31,7 @@ FIRST_READING: Final = 5.0
 LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
-"""Seconds from the stop until the last delivery is ended; points that are not delivered stay in the spools."""
+"""Most seconds that the last delivery takes after the stop. What is not delivered by then stays in the spools."""
 LONGEST_WAIT: Final = 1.0
 """Longest single wait in seconds. Python calls the handler of a signal only after a wait that has just begun."""
 WORKING: Final = 0.95

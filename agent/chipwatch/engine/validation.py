@@ -283,7 +283,7 @@ class PluginRunner:
         self.trouble: str | None = None
         """The problem of the last call, or None."""
         self.earlier: str | None = None
-        """The problem of the call before it, or None."""
+        """The problem of the last call but one, or None."""
         self.yielded = 0
         """Number of points of the last call."""
         self.seconds = 0.0

@@ -306,7 +306,7 @@ class Window:
         """
         End the window; return a datapoint for each of its series.
 
-        If it ends less than `spacing` after the last window, the datapoints are stamped with the end of that time.
+        Two windows end at least `spacing` apart: datapoints of one that ends earlier get the earliest time allowed.
         """
         done, earliest = [], 0
         if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:

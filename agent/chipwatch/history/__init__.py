@@ -1,5 +1,5 @@
 """
 The past: the ring of readings in memory, recordings of runs and incidents on disk, and the events beside them.
 
-Who asks what was reads it here.
+Whatever shows or judges the past reads it from this package.
 """

@@ -37,7 +37,7 @@ MOST_OBJECTS, MOST_NUMBERS = 50_000, 200_000
 MOST_WORK, RATIO = 256 << 20, 96
 """Most bytes of an unpacked file, besides RATIO for each byte of the file as it is."""
 PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
-"""Bytes that a line, an object and a number count as, besides their own, for the time that reading them takes."""
+"""Bytes that are added for each line, object and number when work is counted: reading many small ones takes longer."""
 WASTE: Final = 16 << 20
 """Bytes of unreadable lines, counted in the same way, after which the rest of the file is not tried."""
 CHECKSUM: Final = b',"crc":'

@@ -131,7 +131,7 @@ class Ring(Recording):
             path.unlink()
 
     def has(self, cause: str, at: int) -> bool:
-        """Return whether an incident of this cause was sealed at most the time to keep before or after `at` (ns)."""
+        """Return True if an incident of this cause was sealed within the time to keep of `at` (ns), before or after."""
         first, last = (_name(at + time, cause) for time in (-self._kept, self._kept))
         names = (path.stem for path in recordings_in(self.incidents))
         return any(first < name < last and name.endswith(first[MOMENT:]) for name in names)

@@ -50,10 +50,10 @@ class MemberSum:
 
 class Life:
     """
-    Finds the start time of one counter, which is reset at an unknown moment, together with its driver or its device.
+    Finds the start time of one counter. Its driver or its device may reset it at any moment.
 
-    After a fall, the start time is the time of the last reading, so that the counts since then are not lost. A single 0
-    is ignored: a failing device may report it, and the recovery would look like a jump.
+    When the value falls, the counter was reset after the reading before. The time of that reading is then the start
+    time, so no count is lost. A single 0 is ignored: a failing device may report it, and would seem to jump afterwards.
     """
 
     def __init__(self, start_time: int | None = None, value: float = 0, last: int = 0) -> None:

@@ -107,7 +107,7 @@ class ScrapeResponse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Created:
-    """The start time (ns) that a page has for the counters of a family with the same labels."""
+    """The start time (ns) on a page, which is that of all counters of one family with the same labels."""
 
     at: int | None = None
 

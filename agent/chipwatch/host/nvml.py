@@ -189,8 +189,9 @@ nvmlDeviceGetDefaultEccMode = _number("nvmlDeviceGetDefaultEccMode")
 nvmlDeviceGetMemoryErrorCounter = _number("nvmlDeviceGetMemoryErrorCounter", c_ulonglong)
 nvmlDeviceGetSramEccErrorStatus = _versioned("nvmlDeviceGetSramEccErrorStatus", "I11QI4x", 1)
 """
-Return 3 aggregate counts, the current uncorrected ones by parity and SECDED, the corrected ones, and the uncorrected
-ones of L2, SM, PCIe, microcontrollers and others; then whether the threshold is exceeded.
+Return twelve numbers: three totals over the GPU's life; the errors since the driver was loaded that parity found, that
+SECDED found, and that were corrected; the uncorrected errors of L2, SM, PCIe, microcontrollers and others; and 1 if the
+threshold is exceeded.
 """
 nvmlDeviceGetRowRemapperHistogram = _struct("nvmlDeviceGetRowRemapperHistogram", "5I")
 """Return the banks by spare rows: all, many, some, few, none."""

@@ -222,7 +222,7 @@ class PageServer:
         return selectors.EVENT_READ
 
     def _receive(self, connection: _Connection) -> bool:
-        """Receive a part of a request, whose time begins with its first byte; return False if the client has ended."""
+        """Receive a part of a request; its time begins at the first byte. Return False if the client has ended."""
         data = connection.sock.recv(CHUNK)
         if connection.idle:
             connection.idle, connection.deadline = False, time.monotonic() + self._seconds

@@ -36,7 +36,7 @@ class AmdCollector(CardCollector[AmdCard]):
         """Dimensions and paths."""
 
         dimensions: tuple[Literal["uuid"], ...] = ()
-        """Dimensions of each point beside the card's number: uuid: GPU- and unique_id, else the PCI address."""
+        """Further dimensions of each point. `uuid` is "GPU-" with the card's unique_id, or its PCI address."""
         pid: int | None = None
         """First process of the tree whose share is reported; filled from --pid."""
         proc: Path = Path("/proc")

@@ -44,9 +44,9 @@ class SlurmJobs:
 
     def find(self, now: int, followed: Collection[str], room: int) -> dict[str, Owner]:
         """
-        Return path of a cgroup, as in /proc/PID/cgroup -> owner, for jobs that are not `followed`.
+        Return the owner of each job that is not `followed`, by the path of the job's cgroup as in /proc/PID/cgroup.
 
-        `now`: monotonic ns. `room`: after this many new jobs, the processes of further ones are not read.
+        `now`: monotonic ns. `room`: number of new jobs whose processes are read; further jobs wait.
         """
         is_due = now >= self._due
         if is_due:

@@ -73,11 +73,11 @@ class NeuronRecords:
         """Group -> time (monotonic s) until which its last rows are reported, and these rows."""
         self._until = 0.0
         self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
-        """The runtimes on each core that are reported, and until when (monotonic s)."""
+        """Time (monotonic s) until which the last processes are reported, and these; None if they are unknown."""
         self._tallies: dict[str, Tally] = {}
         """Tag -> its sums; the least recently used is first."""
         self._counted: tuple[float, set[str]] = 0.0, set()
-        """The tags of runtimes whose counts are reported, and until when (monotonic s)."""
+        """Time (monotonic s) until which the counts of runtimes are reported, and the tags of these runtimes."""
         self._pending: set[str] = set()
         """Tags with counts that have changed since the last tick."""
         self._last: dict[tuple[Any, str], int] = {}

@@ -275,7 +275,11 @@ class Gpus:
             return error
 
     def _at(self, index: int, listed: _Listed, now: int, vacant: dict[int, str], place: int | None) -> Gpu | None:
-        """Return the GPU at NVML's `index`, None if it is not wanted. A new one gets `place`, a lost one's index."""
+        """
+        Return the GPU at NVML's `index`; None if the user does not want it.
+
+        A new GPU gets the number `place`, if that is set: it stands where a lost GPU stood.
+        """
         gpu, is_new = self._gpus.get(listed.uuid), listed.uuid not in self._gpus
         if gpu is None:
             taken = {gpu.number for gpu in self._gpus.values()}

@@ -92,9 +92,9 @@ def totals(data: bytes) -> dict[str, float]:
 
 def distributions(data: bytes, label: str) -> dict[str, Distribution]:
     """
-    Decode a MetricResponse to value of `label` -> histogram; equal values are merged. Raise ValueError if malformed.
+    Decode a MetricResponse; return each value of the label `label` with its histogram. Raise ValueError if malformed.
 
-    A metric without that label counts by its first label, as in tpu-info.
+    Histograms with the same value are merged. A metric without the label is found by its first label, as in tpu-info.
     """
     by_label: dict[str, list[Distribution]] = {}
     for labels, metric in _labelled(data):

@@ -83,7 +83,7 @@ class Sdk(RecordSource[Metric, Mapping[Any, float]]):
 
 
 def values_of(metric: Metric, texts: Sequence[str]) -> dict[Any, float]:
-    """Parse values to number of the device, or name of the link -> value; raise ValueError."""
+    """Parse texts; return the number of each device, or the name of each link, with its value. Raise ValueError."""
     numbers: dict[Any, float] = {}
     for index, text in enumerate(texts):
         device, _, value = text.rpartition("-" if metric is THROTTLED else ":")  # 1-10, tray1.chip3.ici0.int: 0

@@ -82,7 +82,7 @@ class Dmi(IdentitySource):
         self._hardware = hardware
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return both on Nitro, and nothing elsewhere."""
+        """Return the id and the type on an instance with Nitro; on other machines, the reason why there are none."""
         return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 
 

@@ -149,7 +149,11 @@ class Identity:
             raise self.unknown()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for all values, then go without hints; return whether the dimensions are known."""
+        """
+        Wait at most `seconds` for all values; return True if the dimensions are known.
+
+        Hints, which are only useful, are left out if they are not known by then.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._known is not None, seconds) and self._hints:
                 self._go_without()

@@ -73,9 +73,9 @@ class Profile(NamedTuple):
     """The names that one other tool uses."""
 
     names: Mapping[str, ToolName] = MappingProxyType({})
-    """The tool's name for each of our metrics, by our name."""
+    """Our name of a metric -> the tool's name of it."""
     copies: Mapping[str, Copy] = MappingProxyType({})
-    """The tool's second metric, by our name."""
+    """Our name of a metric -> the tool's second metric with the same values, which is sent in addition."""
     machine: Mapping[str, str] = NONE
     """The tool's keys for the machine's dimensions. They are used for all metrics, renamed or not."""
     scraped: str = ""

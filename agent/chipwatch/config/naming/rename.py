@@ -107,7 +107,7 @@ class Renamer:
         return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
 
     def _recall(self, point: Datapoint) -> _Series:
-        """Return the series of a point that is not in this generation of the cache."""
+        """Return the series of a point from the older half of the cache, or a new one."""
         key = (point.metric.name, point.dims)
         series = self._before.get(key) or self._learn(point)
         if len(self._known) >= CACHED_SERIES:
@@ -180,9 +180,9 @@ def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
 
 class Copier:
     """
-    Makes the points of a profile's copies, which are sent in addition; for one sink, used by one thread.
+    Copies points under a second name, for tools that have two metrics where we have one. One thread uses it.
 
-    It runs before the limit of series and the spool, so copies are treated like any other point.
+    It runs before the limit of series and the spool, so a copy is counted and kept like any other point.
     """
 
     def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:

@@ -104,7 +104,7 @@ class Chunk:
     key: int
     count: int
     size: int
-    """Bytes on disk; in memory, about the bytes."""
+    """Bytes that it takes on disk; if it is in memory only, an estimate."""
     newest: int
     """Time of its newest point (ns since the epoch)."""
     destination: bytes

@@ -41,7 +41,7 @@ def code_of_failure(argv: Sequence[str]) -> int | None:
     """
     Return the exit code if no verdict was reached: None for other commands, 0 for an invalid caller.
 
-    If any word names a caller, its code of unknown counts, even if the option or the command is misspelt.
+    If any word names a caller, return that caller's code for an unknown verdict, also if --for or verdict is misspelt.
     """
     words = [word.lower() for word in takewhile(lambda word: word != "--", argv)]
     options = [word.partition("=")[0] for word in words if word.startswith("-")]
