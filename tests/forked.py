@@ -23,15 +23,20 @@ PLUGINS = ("chipwatch.collectors", "chipwatch.processors", "chipwatch.sinks", "c
 
 
 class Forked:
-    """A process that forks one child for each command in `folder`, as `subprocess.run` would start it."""
+    """
+    A process that forks one child for each command in `folder`, as `subprocess.run` would start it.
 
-    def __init__(self, folder):
-        self.folder = folder
+    It loads all plugins, or only `modules`; `env` is what the loader of programs needs to know before.
+    """
+
+    def __init__(self, folder, modules=(), env=None):
+        self.folder, self._modules, self._env = folder, modules, env
 
     def __enter__(self):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forked"],
+            [sys.executable, "-m", "tests.forked", *self._modules],
             cwd=Path(__file__).parents[1],
+            env=self._env and os.environ | self._env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -57,9 +62,9 @@ class Forked:
 
 def serve():
     """Run what each line of standard input says, one after the other; print the exit codes."""
-    for name in LOADED:
+    for name in sys.argv[1:] or LOADED:
         import_module(name)
-    for group in PLUGINS:
+    for group in PLUGINS if not sys.argv[1:] else ():
         for point in entry_points(group=group):
             with suppress(ImportError):  # the command says so itself
                 point.load()

@@ -7,7 +7,11 @@ import time
 import pytest
 from tests.doubles.kmsg import log as kmsg
 from tests.doubles.nvml import driver as nvml
+from tests.forked import Forked
 
+LOADED = [f"chipwatch.{name}" for name in ("config.instances", "engine.clock", "host.owners", "config.identity.resolver",
+          "collectors.nvidia", "collectors.kernel", "collectors.rdma", "collectors.amd")]  # fmt: skip
+"""Modules without `jobs.verdict.callers`, whose import is the start of the program."""
 PARTS = {"PROC": "proc", "SYS": "sys", "ROOT": "root"}
 
 
@@ -20,11 +24,19 @@ def libraries(tmp_path_factory):
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="session")
+def forked(libraries, tmp_path_factory):
+    """Run the command without a start of Python for each."""
+    env = {"LD_LIBRARY_PATH": str(libraries[0].parent), "LD_PRELOAD": str(libraries[1])}
+    with Forked(tmp_path_factory.mktemp("asked"), LOADED, env) as forked:
+        yield forked
+
+
 class Machine:
     """A machine as `chipwatch verdict` finds it; `ask` runs the command."""
 
-    def __init__(self, libraries, folder, agent):
-        self.folder, self.agent = folder, agent
+    def __init__(self, libraries, folder, agent, forked):
+        self.folder, self.agent, self._forked = folder, agent, forked
         self.spool = folder / "spool"
         self.driver = nvml.Driver(folder, "h100", 2)
         self.ring = kmsg.Ring(libraries[1], folder)
@@ -74,8 +86,12 @@ class Machine:
     def ask(self, *words, timeout="20s", **env):
         """Run the command; return what subprocess.run returns. A busy machine takes its time."""
         self.driver.write()
+        asked = ["verdict", "--spool", str(self.spool), "--timeout", timeout, *words]
         begun = time.monotonic()
-        done = self.agent.run("verdict", "--spool", self.spool, "--timeout", timeout, *words, env={**self.env, **env})
+        if "PYTHONPATH" in env:  # plugins that a process finds as it starts
+            done = self.agent.run(*asked, env={**self.env, **env})
+        else:
+            done = self._forked.run(asked, self.agent.env(**{**self.env, **env}))
         self.seconds = time.monotonic() - begun
         return done
 
@@ -89,5 +105,5 @@ class Machine:
 
 
 @pytest.fixture
-def machine(libraries, tmp_path, agent):
-    return Machine(libraries, tmp_path, agent)
+def machine(libraries, tmp_path, agent, forked):
+    return Machine(libraries, tmp_path, agent, forked)

@@ -236,10 +236,10 @@ def test_missing_and_slow_ports(machine):
     assert machine.ask("--expect", "rdma=7x400").stdout.startswith("FIT\n")
 
 
-@pytest.mark.parametrize("how", ["no file", "empty", "a FIFO"])
-@pytest.mark.parametrize(("name", "says"), [
-    ("rate", "8 of 400 Gbit/s expected; the rate of mlx5_7 cannot be read"),
-    ("state", "8 expected, 7 work; mlx5_7 cannot be read"),
+@pytest.mark.parametrize(("name", "how", "says"), [
+    ("rate", "no file", "8 of 400 Gbit/s expected; the rate of mlx5_7 cannot be read"),
+    ("rate", "a FIFO", "8 of 400 Gbit/s expected; the rate of mlx5_7 cannot be read"),
+    ("state", "empty", "8 expected, 7 work; mlx5_7 cannot be read"),
 ])  # fmt: skip
 def test_a_rate_or_a_state_that_cannot_be_read_is_unknown_where_it_is_expected(machine, how, name, says):
     for n in range(8):
