@@ -158,13 +158,13 @@ def raised(budgets: Figures, root: Path = ROOT) -> list[str]:
     """
     Return a line for each budget that is higher than one that git has, or that is new.
 
-    A class, function or module that moves keeps its budget. Where a room came or went, the rooms' sum is compared.
+    A class, function or module that moves keeps its budget, and lines that move to another room take theirs with them: of
+    the rooms, the sum is compared.
     """
     lines = []
     for before in _committed(root):
         for table, rows in budgets.items():
-            is_same = table not in ROOMS or rows.keys() == before[table].keys()
-            today, old = (rows, before.get(table, {})) if is_same else (_summed(rows), _summed(before[table]))
+            today, old = (_summed(each) if table in ROOMS else each for each in (rows, before.get(table, {})))
             old = _kept(old, today)
             for name in [name for name in today if today[name] > old.get(name, -1)]:
                 says = f"was {old[name]}" if name in old else "is new"
@@ -203,10 +203,10 @@ def _git(root: Path, *words: str) -> str | None:
 
 
 def lowered(figures: Figures, budgets: Figures) -> Figures:
-    """Return today's figures where they are below the budgets; what is gone goes, and a new room has today's."""
+    """Return today's figures where they are below the budgets; what is gone goes. The rooms have today's if their sum is."""
     return {
         table: rows
-        if table in ROOMS and rows.keys() != budgets[table].keys()
+        if table in ROOMS and all(of <= _summed(budgets[table]).get(name, -1) for name, of in _summed(rows).items())
         else {name: min(rows[name], most) for name, most in _kept(budgets[table], rows).items()}
         for table, rows in figures.items()
     }
