@@ -212,7 +212,7 @@ class ToolRow(NamedTuple):
     """Number by which the value is multiplied to get the metric's unit."""
 
 
-def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readings:
+def tool_readings(cells: Mapping[str, str], rows: Iterable[ToolRow]) -> Readings:
     """Return the readings of one card; `cells` are its values by name. If rows share a metric, the last one counts."""
     readings: Readings = {}
     for row in rows:
@@ -222,21 +222,10 @@ def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readi
     return readings
 
 
-def tool_number(value: object, unit: str = "", *, must_have_unit: bool = False) -> float | None:
-    """
-    Return the number in a value of a tool: `12`, `"45.0"`, `"(1402Mhz)"` or `{"value": 12, "unit": "W"}`.
-
-    Return None for `N/A` in any spelling, and if there is other text than parentheses and `unit` around the number.
-    """
-    if isinstance(value, dict):
-        given = value.get("unit")
-        has_other = unit and isinstance(given, str) and given.lower() != unit
-        return None if has_other else tool_number(value.get("value"))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if abs(value) < LARGEST else None
-    if not isinstance(value, str) or not (
-        match := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%/]*)\)?", value.lower())
-    ):
+def tool_number(cell: str, unit: str = "", *, must_have_unit: bool = False) -> float | None:
+    """Return the number in a cell such as `12` or `45.0 W`; None for `N/A`, or if there is other text than `unit`."""
+    found = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*([a-z%/]*)", cell.lower())
+    if not found or (found[2] != unit and (found[2] or must_have_unit)):
         return None
-    is_ours = match[2] == unit or not (match[2] or must_have_unit)
-    return tool_number(float(match[1])) if is_ours else None
+    number = float(found[1])
+    return number if abs(number) < LARGEST else None
