@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import pos
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -153,7 +152,7 @@ class Journal:
                 self.write(b'{"series":[%b]}' % b",".join(some))
                 self.points += SERIES * len(some)
             picks = self.table.take(order)
-        numbers: list[float | None] = [*map(pos, values), None]  # a bool becomes a number; -1 picks the None
+        numbers: list[float | None] = [*values, None]  # -1 picks the None
         each_moment, lines = sorted({*moments}) or [at], list[bytes]()
         for moment in each_moment:
             row = [*map(numbers.__getitem__, picks)]

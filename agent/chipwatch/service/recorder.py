@@ -216,9 +216,8 @@ class Recorder:
                 short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
                 self.trouble = self.trouble or short
                 self._logger.log(logging.WARNING, "short", f"{short}: the others are left out")
-            if (slowness := self._slowness) > 1.0:
-                text = f"{target.crowd:,} series: one reading in {slowness:.1f} is kept"
-                self._logger.log(logging.INFO, "many", text)
+            if (slow := self._slowness) > 1.0:
+                self._logger.log(logging.INFO, "many", f"{target.crowd:,} series: one reading in {slow:.1f} is kept")
         if self._open and at >= self._open.at + AFTER:
             self._seal(at)
 

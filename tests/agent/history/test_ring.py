@@ -474,13 +474,6 @@ def test_the_files_of_a_run_are_one_recording_in_whatever_order_and_an_earlier_r
     assert [(*column.times,) for column in recorded.columns] == [tuple(AT + n * S for n in range(12))] * 4
 
 
-def test_a_bool_is_a_number_and_costs_no_other_value(tmp_path):
-    file = RecordFile(tmp_path / "run.chipwatch", header)
-    file.add([POWER.point(AT, 5.0, Dimensions(gpu="0")), ENERGY.point(AT, True)], AT)
-    assert [(*column.values,) for column in load(file.path).columns] == [(1.0,), (5.0,)]
-    file.close()
-
-
 def test_a_full_disk_takes_nothing_that_was_there(tmp_path, monkeypatch):
     path = tmp_path / "run.chipwatch"
     file = RecordFile(path, header)

@@ -38,6 +38,13 @@ def recorder(pipeline, folder, **more):
     return Recorder(Config(interval=1.0, **more), pipeline, lambda: common, folder, history=history)
 
 
+def finish(made):
+    """End the recorder, and wait until all is written, however slow this machine is."""
+    made.end()
+    if made._thread.ident:
+        made._thread.join(60)
+
+
 def run(made, seconds, *, xid_at=None, begun=None):
     begun = time.time_ns() if begun is None else begun
     for n in range(seconds):
@@ -60,7 +67,7 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
     made.note_job("8", "its GPUs wait for files", True)
     made.note_job("7", "nothing slows it", False)
     run(made, 300, xid_at=100, begun=begun + 30 * S)
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     assert [(event.cause, event.text) for event in load(path).events] == [
         ("xid", "gpu 0 had Xid 79"), ("why", "job 7: nothing to see"), ("why", "job 8: its GPUs wait for files"),
@@ -77,7 +84,7 @@ def test_series_beyond_the_bound_have_one_message(tmp_path, pipeline, caplog, mo
     for n in range(6):
         at = time.time_ns() + n * S
         made.take([POWER.point(at, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(3)], at)
-    made.end()
+    finish(made)
     assert len(re.findall("the others are left out", caplog.text)) == 1
     assert made.trouble.startswith("more than 20,000 series")
 
@@ -101,7 +108,7 @@ def test_many_series_are_recorded_more_slowly_with_one_message_and_each_event_ha
         made.take(points + marked, at)
         while made._queue.qsize() or (made._ring.crowd == 0 and n > 10):
             time.sleep(0.001)
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     recorded = load(path)
     columns = {(column.metric.name, column.dims.get("gpu")): column for column in recorded.columns}
@@ -126,7 +133,7 @@ def test_what_max_series_leaves_out_is_not_recorded_but_what_no_sink_wants_is(tm
         route.take(points, at)
         made.take(points, at)
     made.happened("asked", "somebody asked for it")
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     assert [(column.metric.name, column.dims.get("gpu")) for column in load(path).columns] == [
         ("gpu.power", "0"), ("gpu.power", "1"), ("gpu.power", "2"), ("gpu.temperature", None),
@@ -136,7 +143,7 @@ def test_what_max_series_leaves_out_is_not_recorded_but_what_no_sink_wants_is(tm
 def test_an_agent_for_which_a_state_folder_has_no_recorder_left_says_so(tmp_path, pipeline, caplog):
     rings = [Ring(tmp_path, 60.0, dict) for _ in range(RINGS)]
     made = recorder(pipeline, tmp_path)
-    made.end()
+    finish(made)
     for ring in rings:
         ring.close()
     (record,) = (record for record in caplog.records if "recorder" in record.getMessage())
@@ -148,7 +155,7 @@ def test_an_agent_for_which_a_state_folder_has_no_recorder_left_says_so(tmp_path
 def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
     made = recorder(pipeline, tmp_path)
     begun = run(made, 300, xid_at=100)
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     recorded = load(path)
     assert [event.cause for event in recorded.events] == ["xid"]
@@ -163,7 +170,7 @@ def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_be
     made = recorder(pipeline, tmp_path)
     begun = run(made, 30, xid_at=20)
     run(made, 30, begun=begun - 7200 * S)
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     recorded = load(path)
     assert ((recorded.started - begun) // S, (recorded.ended - begun) // S) == (0, 29)
@@ -180,7 +187,7 @@ def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path,
     tail.unlink()
     run(made, 600, begun=begun + 10 * S)
     made.happened("asked", "somebody asked for it")
-    made.end()
+    finish(made)
     assert [record.getMessage() for record in caplog.records if "it ends" in record.getMessage()] == [
         f"recorder: {tail}: No such file or directory; it ends, the agent goes on"
     ]
@@ -205,7 +212,7 @@ def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent
 def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
     made = recorder(pipeline, tmp_path)
     run(made, 30)
-    made.end()
+    finish(made)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
     assert [*made.files()] == []
 
@@ -217,7 +224,7 @@ def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, 
     made = recorder(pipeline, tmp_path)
     run(made, 30)
     assert made.seal("41337", code)["sealed"]
-    made.end()
+    finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
     (event,) = load(path).events
     assert (event.cause, event.text, event.dims) == ("job", f"job 41337 {text}", {"job": "41337"})
@@ -233,7 +240,7 @@ def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_
         made._history.take(points, begun + n * S)
         made.take(points, begun + n * S)
         time.sleep(0.001)
-    made.end()
+    finish(made)
     assert len(recordings_in(tmp_path / "incidents")) == 1
 
 
@@ -241,12 +248,12 @@ def test_the_same_cause_has_no_second_incident_after_a_restart_but_one_for_each_
     for n in range(3):
         made = recorder(pipeline, tmp_path)
         run(made, 130, xid_at=2, begun=time.time_ns() + n * 150 * S)
-        made.end()
+        finish(made)
     assert [path.stem.partition("-")[2] for path in recordings_in(tmp_path / "incidents")] == ["xid"]
     for _ in range(2):
         made = recorder(pipeline, tmp_path)
         made.happened("asked", "somebody asked for it")
-        made.end()
+        finish(made)
         time.sleep(1.0)  # names have seconds
     assert sorted(path.stem.partition("-")[2] for path in recordings_in(tmp_path / "incidents")) == ["asked"] * 2 + [
         "xid"
@@ -259,7 +266,7 @@ def test_the_recorder_is_off_where_it_is_false(tmp_path, pipeline, option, expec
     run(made, 3)
     assert [path.name for path in tmp_path.iterdir()] == expected
     assert made.seal()["sealed"] is bool(expected)
-    made.end()
+    finish(made)
 
 
 def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_path, pipeline, caplog, monkeypatch):
@@ -267,7 +274,7 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
     made._level = logging.WARNING
     monkeypatch.setattr("chipwatch.history.journal.write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     run(made, 5)
-    made.end()
+    finish(made)
     assert caplog.text.count("recorder: the disk is full") == 1
     assert made.seal() == {"sealed": False}
 
@@ -281,12 +288,12 @@ def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, p
         time.sleep(0.001)
     monkeypatch.setattr(ring, "add", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
     run(made, 10, begun=begun + 10 * S)
-    made.end()
-    made.end()
+    finish(made)
+    finish(made)
     made._thread.join()
     assert made._kept_ring is None
     after = recorder(pipeline, tmp_path)
-    after.close()
+    finish(after)
     assert recordings_in(tmp_path / "incidents") == []
     assert [path.name for path in (tmp_path / "recorder").iterdir()] == ["lock"]
 
@@ -296,7 +303,7 @@ def test_the_incident_that_a_killed_run_left_belongs_to_that_run(tmp_path, pipel
     killed.add([POWER.point(S, 100.0, Dimensions(gpu="0"))], S)
     killed._lock.close()
     made = recorder(pipeline, tmp_path)
-    made.end()
+    finish(made)
     assert caplog.text.count("incident: the last run was killed") == 1
     assert len(recordings_in(tmp_path / "incidents")) == 1
     assert [*made.files()] == []
