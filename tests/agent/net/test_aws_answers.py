@@ -160,3 +160,15 @@ def test_no_point_is_rejected_for_an_unknown_number(other):
 )
 def test_the_code_of_an_error_of_the_older_protocol_comes_first(headers, body, code):
     assert AwsError.of_json(HttpAnswer(400, headers, body)).code == code
+
+
+def test_a_namespace_that_is_refused_costs_no_data():
+    blame = answer(400, "InvalidParameterValue", "The value AWS/x for parameter Namespace is invalid.").blame()
+    assert type(blame) is Refused
+    assert "AWS/x" in str(blame)
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"\x1f", b"{}"])
+def test_an_error_without_words_is_one_by_its_status(body):
+    assert str(AwsError.of_json(HttpAnswer(503, {}, body)).blame()) == "CloudWatch answers 503 503"
+    assert type(AwsError.of_json(HttpAnswer(403, {}, body)).blame()) is Refused

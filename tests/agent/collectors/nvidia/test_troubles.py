@@ -9,7 +9,6 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import names_of
 from chipwatch.contract.plugin import Given
 
-CODES = [*range(1, 31), 999]
 PLACES = {
     "utilization": {"gpu": "!{}"},
     "memory": {"total": "!{}"},
@@ -31,6 +30,8 @@ ASKED_WHEN_FOUND = ("minor", "migs", "events")
 LOST, RESET = 15, 16
 GONE = (1, 9, LOST, 18)
 NO_TROUBLE = (3, 13, 21, 25, 26, RESET, *GONE)
+CODES = (*NO_TROUBLE, 2, 4, 6, 7, 999)
+"""Errors with a meaning for the collector, and some of the others."""
 
 
 def spoilt(place, code):
