@@ -24,13 +24,10 @@ class HelpAsked(Exception):
     """The user asked for help; the message is its text."""
 
 
-class Help(argparse.HelpFormatter):
-    """Formats help with enough room for the longest options."""
-
-    width = 80
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=self.width)
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """Return a formatter as wide as the terminal, with room for the longest options."""
+    width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
+    return argparse.HelpFormatter(prog, max_help_position=32, width=width)
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,7 +44,6 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked with the help as wide as the terminal."""
         del file
-        Help.width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
@@ -120,13 +116,18 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
         " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch COMMAND --help` lists the options of a command.",
         allow_abbrev=False,
         add_help=False,
-        formatter_class=Help,
+        formatter_class=formatter,
     )
     commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="chipwatch")
     top.commands = commands.choices
     for name, text in {**COMMANDS, "completion": COMPLETION}.items():
         command = commands.add_parser(
-            name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
+            name,
+            help=text,
+            description=text,
+            allow_abbrev=False,
+            conflict_handler="resolve",
+            formatter_class=formatter,
         )
         if only not in (None, name):
             continue

@@ -88,7 +88,7 @@ def as_json(verdict: Verdict, code: int) -> str:
             "verdict": verdict.word,
             "exit_code": code,
             "source": verdict.source,
-            "reasons": [_object(reason) for reason in verdict.reasons],
+            "reasons": [{**reason._asdict(), "shown_by": _evidence(reason)} for reason in verdict.reasons],
             "fine": [*verdict.fine],
             "unknown": [one._asdict() for one in verdict.unknown],
         },
@@ -96,16 +96,13 @@ def as_json(verdict: Verdict, code: int) -> str:
     )
 
 
-def _object(reason: Reason) -> dict[str, object]:
+def _evidence(reason: Reason) -> dict[str, object] | None:
     shown = reason.shown_by
-    evidence = None
-    if shown:
-        last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
-        evidence = {
-            "metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose,
-            "last": last, "message": shown.text or None,
-        }  # fmt: skip
-    return {**reason._asdict(), "shown_by": evidence}
+    if not shown:
+        return None
+    last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
+    values = {"metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose}
+    return {**values, "last": last, "message": shown.text or None}
 
 
 def _sentence(reason: Reason) -> str:

@@ -22,7 +22,7 @@ MAX_REASONS: Final = 50
 SUSPECT: Final = 3
 """Bugs in a row after which the agent assumes that a point causes them, and searches for it."""
 MAX_DOUBTED: Final = 100
-"""Points that may fail alone before the sink takes another point; then the pass ends, and no point is lost."""
+"""Single points in a row that may fail before the search for the point at fault ends, with all points kept."""
 
 
 def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Datapoint], int]) -> int:

@@ -177,8 +177,9 @@ class Increases:
         """
         Return the increase of a counter that is new, fell, or has another start time; None if it is not known.
 
-        A counter that started after the last reading has increased from 0. So has one that fell without a newer start
-        time; it gets a start time after the last reading. A start time older than the last one is replaced by that.
+        A counter that started after the last reading has increased from 0. A counter that fell was reset: it has also
+        increased from 0, and without a newer start time it gets one after the last reading. A start time that is older
+        than the last one is wrong, and the last one stays.
         """
         start_time, before = point.start_time or 0, (last.start_time or 0) if last is not None else 0
         state.began = None

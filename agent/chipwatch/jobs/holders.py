@@ -224,9 +224,10 @@ class Holders:
         *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
     ) -> None:  # fmt: skip
         """
-        Add the time since the last reading (ns, by job and state) to the accounts of `holders`: jobs of now or of then.
+        Add the time since the last reading to the accounts of `holders`: jobs that hold the device, or held it then.
 
-        `watts`: joules per nanosecond; `used`: bytes of memory in use; `is_resumed`: the first reading in this run.
+        `charged`: nanoseconds by job and state; `watts`: joules per nanosecond; `used`: bytes of memory in use;
+        `is_resumed`: this is the first reading of the run.
         """
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final
 
 from google.auth.exceptions import GoogleAuthError, TransportError
 
@@ -47,14 +48,6 @@ class GoogleToken:
         self._credentials.token = None
 
 
-class TokenAnswer(NamedTuple):
-    """An HTTP answer as google-auth wants it: google.auth.transport.Response."""
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-
 def send(
     url: str,
     method: str = "GET",
@@ -62,18 +55,20 @@ def send(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> TokenAnswer:
+) -> SimpleNamespace:
     """
     Send a request for google-auth, which calls this as its google.auth.transport.Request; raise TransportError.
 
-    google-auth's own transport loads the library requests, which takes 7 MB of memory.
+    The result has what google-auth reads of a google.auth.transport.Response: `status`, `headers` and `data`. Its own
+    transport loads the library requests, which takes 7 MB of memory.
     """
     tls = ClientTls(ca_file=os.environ.get(BUNDLE), ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
     client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
     try:
         sent = body.encode() if isinstance(body, str) else body
-        return TokenAnswer(*client.request(method, "", sent, headers or {})[:3])
+        answer = client.request(method, "", sent, headers or {})
+        return SimpleNamespace(status=answer.status, headers=answer.headers, data=answer.body)
     except (Refused, Retryable) as problem:
         raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
     finally:

@@ -116,7 +116,7 @@ class KernelCollector(Collector):
         """
         Yield a counter for each kind with events; with `zeros` also for other kinds, less often.
 
-        Without `zeros`, a kind with its first event starts at the last reading, so that its increase is known.
+        Without `zeros`, the start time of a kind's first point is the reading before, so that the first event counts.
         """
         assert self._log is not None
         log, kept, lost = self._log, self._kept, self._log.lost

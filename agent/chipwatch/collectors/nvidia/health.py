@@ -66,7 +66,7 @@ C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
 """Fields of links to the CPU: NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down), _POWER_STATE (1: low power)."""
 MOST_REMAPPED: Final = 8
 """
-Most rows of a healthy GPU that were replaced for uncorrected errors: as many as one bank has to spare.
+Number of rows replaced for uncorrected errors up to which a GPU counts as healthy: a bank has so many spare rows.
 
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (row-remapping failures)
 """
