@@ -7,14 +7,15 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import ParsedFile, epoch, link, read_small
+from chipwatch.host.procfs import ProcessFiles, epoch, link, read_small
 from chipwatch.host.reaped_total import ReapedTotal
 
 T = TypeVar("T")
@@ -27,8 +28,6 @@ REAPED: Final = frozenset("Xx")
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
 MOST_ANCESTORS: Final = 100
-MAX_OPEN: Final = 200
-"""Most processes of a tree whose files stay open; the agent may usually open 1024 files."""
 
 
 class Where(Protocol):
@@ -61,9 +60,12 @@ class Stat(NamedTuple):
 _FIELDS: Final = itemgetter(0, 1, 11, 12, 13, 14, 17, 19, 21)
 
 
+@lru_cache(512)
 def parse_stat(data: bytes) -> Stat:
     """
     Parse /proc/PID/stat, where the name of the process may have any character, also `)`; raise ValueError.
+
+    Cached, since most processes sleep between two readings.
 
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
@@ -73,16 +75,6 @@ def parse_stat(data: bytes) -> Stat:
     state, parent, own, system, reaped, reaped_system, threads, began, pages = _FIELDS(fields)
     times = int(own) + int(system), int(reaped) + int(reaped_system)
     return Stat(state.decode(), int(parent), *times, int(threads), int(began), int(pages))
-
-
-def parse_io(data: bytes) -> tuple[int, int]:
-    """
-    Return the bytes that a process had read from storage, and written to it; raise ValueError or IndexError.
-
-    https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
-    """
-    words = data.split()
-    return int(words[9]), int(words[11])
 
 
 def is_within(proc: Path, pid: int, first: int) -> bool | None:
@@ -118,11 +110,8 @@ class Member:
     """A process of the tree at its last reading."""
 
     stat: Stat
-    keeps: bool
-    """True if its files stay open, since to open a file takes longer than to read it."""
     read: int = 0
     written: int = 0
-    files: dict[str, ParsedFile[Any]] = field(default_factory=dict)
 
     def runs(self) -> bool:
         """Return whether it still runs, and is not a zombie."""
@@ -144,11 +133,12 @@ class ProcTree:
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
         """Take the first process of the tree; raise ProcessLookupError if there is none."""
-        self._config, self._proc, self._detailed = config, str(config.proc), detailed
+        self._config, self._detailed = config, detailed
+        self._opened = ProcessFiles(config.proc)
         self._members: dict[int, Member] = {}
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
-        self._members[pid] = Member(stat, MAX_OPEN > 0)
+        self._members[pid] = Member(stat)
         self._agent = self._own_pid()
         self._listed: AbstractSet[int] | None = None
         self._own = 0
@@ -175,6 +165,8 @@ class ProcTree:
         parents = {pid: member.stat.parent for pid, member in self._members.items()}
         for pid in ended:
             del self._members[pid]
+        if ended:
+            self._opened.keep(self._members)
         living = {pid: member.runs() for pid, member in self._members.items()}
         self._add_descendants(listed, ended.keys(), rescan=rescan)
         self._update_totals(ended.values(), parents, living)
@@ -232,7 +224,7 @@ class ProcTree:
                     if not again or again.began != stat.began:
                         continue
                     stat = again
-                member = self._members[pid] = Member(stat, len(self._members) < MAX_OPEN)
+                member = self._members[pid] = Member(stat)
                 started = not first and pid not in listed_before
                 if started:
                     self._own += member.stat.own + member.stat.reaped
@@ -271,45 +263,36 @@ class ProcTree:
     def _own_pid(self) -> int:
         """Return the agent's own pid in this /proc; -1 if unknown."""
         try:
-            return int(link(f"{self._proc}/self"))
+            return int(link(f"{self._config.proc}/self"))
         except ValueError:
             return -1
 
     def _own_start(self) -> float:
         """Return the agent's own start in the unit of Stat.began; infinity if unknown."""
         try:
-            return parse_stat(read_small(f"{self._proc}/self/stat")).began
+            return parse_stat(read_small(f"{self._config.proc}/self/stat")).began
         except (OSError, ValueError):
             return math.inf
 
     def _list(self) -> AbstractSet[int]:
         """Return all pids except the agent's own: it does not count, even if the watched process started it."""
-        names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
+        names = os.listdir(self._config.proc)  # noqa: PTH208  # faster than a Path for each name
         return {*map(int, filter(str.isdecimal, names))} - {self._agent}
-
-    def _parsed(self, pid: int, name: str, parser: Callable[[bytes], T]) -> T:
-        """Return what a file of a process says: the same object as before if nothing has changed. Raise OSError."""
-        member = self._members.get(pid)
-        if member is None or not member.keeps:
-            return parser(read_small(f"{self._proc}/{pid}/{name}"))
-        if name not in member.files:
-            member.files[name] = ParsedFile(Path(self._proc, str(pid), name))
-        value: T = member.files[name].parsed(parser)
-        return value
 
     def _stat(self, pid: int) -> Stat | None:
         try:
-            stat = self._parsed(pid, "stat", parse_stat)
+            stat = parse_stat(self._opened.read(pid, "stat", pid in self._members))
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        return self._parsed(pid, "io", parse_io)
+        words = self._opened.read(pid, "io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+        return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
         """Return the number of open files; since Linux 6.2, it is the size of the folder (proc.rst of Linux)."""
-        path = f"{self._proc}/{pid}/fd"
+        path = f"{self._config.proc}/{pid}/fd"
         return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from os import pread
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Any, Generic, Protocol, TypeVar
 
 from chipwatch.base.system import NO_WAIT
@@ -18,6 +19,11 @@ MAX_BYTES = 1 << 24
 PAGE = 1 << 12
 RECORD = 1 << 11
 """More bytes than one record has in any file that is read here, except the table of mounts."""
+LIMIT = getrlimit(RLIMIT_NOFILE)[0]
+MAX_OPEN = 512 if LIMIT == RLIM_INFINITY else min(512, LIMIT // 2)
+"""Most files of processes that stay open, of all readers; an agent may usually open 1024 files."""
+_OPEN: set[int] = set()
+"""The descriptors of these files."""
 MAX_SOCKETS = 1 << 20
 """Most bytes that are read of a table of sockets, which is about 7,000 sockets."""
 LONGEST = 19
@@ -79,21 +85,45 @@ class KeptFile(OpenFile):
             raise OSError(f"{self.path} has an unknown format: {problem!r}") from problem
 
 
-class ParsedFile(OpenFile, Generic[T]):
-    """A file of at most a page that stays open, and is parsed again only when its content has changed."""
+class ProcessFiles:
+    """Reads small files of processes, which stay open: to open a file takes longer than to read it."""
 
-    __slots__ = ("_data", "_value")
-    _value: T
+    def __init__(self, proc: Path) -> None:
+        """Take the host's /proc."""
+        self._proc = str(proc)
+        self._open: dict[tuple[int, str], int] = {}
+        """The descriptors by pid and name."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._data: bytes | None = None
+    def read(self, pid: int, name: str, stays: bool = True) -> bytes:  # noqa: FBT001, FBT002  # called often
+        """Return the start of a file, at most a page; with `stays`, it stays open. Raise OSError."""
+        if (fd := self._open.get((pid, name))) is not None:
+            try:
+                return pread(fd, PAGE, 0)
+            except ProcessLookupError:  # the process has ended, and another one may have its pid
+                self._close(pid, name)
+        path = f"{self._proc}/{pid}/{name}"
+        if not stays or len(_OPEN) >= MAX_OPEN:
+            return read_small(path)
+        fd = self._open[pid, name] = os.open(path, os.O_RDONLY | NO_WAIT)
+        _OPEN.add(fd)
+        return pread(fd, PAGE, 0)
 
-    def parsed(self, parser: Callable[[bytes], T]) -> T:
-        """Return what `parser` makes of the content, the same object while that is the same; raise OSError."""
-        if (data := pread(self._fd, PAGE, 0)) != self._data:
-            self._value, self._data = parser(data), data
-        return self._value
+    def keep(self, pids: Container[int]) -> None:
+        """Close the files of all processes but these."""
+        for pid, name in [key for key in self._open if key[0] not in pids]:
+            self._close(pid, name)
+
+    def _close(self, pid: int, name: str) -> None:
+        fd = self._open.pop((pid, name))
+        _OPEN.discard(fd)
+        os.close(fd)
+
+    def close(self) -> None:
+        """Close all files; safe to call twice."""
+        self.keep(())
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class SystemSource(Generic[T]):

@@ -33,7 +33,7 @@ from chipwatch.collectors.process import (
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.host import process_tree
+from chipwatch.host import procfs
 from chipwatch.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
 from chipwatch.host.reaped_total import MAX_READINGS
 
@@ -86,7 +86,9 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     # A folder's size is its number of files in /proc only.
-    monkeypatch.setattr(ProcTree, "_open_files", lambda tree, pid: len([*Path(tree._proc, str(pid), "fd").iterdir()]))
+    monkeypatch.setattr(
+        ProcTree, "_open_files", lambda tree, pid: len([*Path(tree._config.proc, str(pid), "fd").iterdir()])
+    )
     monkeypatch.setattr(sys, "platform", "linux")
     return Machine(tmp_path)
 
@@ -131,7 +133,7 @@ def test_a_tree_of_three_processes_is_summed(machine, watch):
 
 @pytest.mark.parametrize("most", [0, 1, 99])
 def test_a_tree_has_the_same_sums_however_many_files_stay_open(machine, watch, monkeypatch, most):
-    monkeypatch.setattr(process_tree, "MAX_OPEN", most)
+    monkeypatch.setattr(procfs, "MAX_OPEN", most)
     machine.process(10, 1)
     machine.process(11, 10, own=100, io=(5, 0))
     watch()

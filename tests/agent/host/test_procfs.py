@@ -1,5 +1,6 @@
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ from chipwatch.collectors.network import NetworkCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.plugin import Given
 from chipwatch.host import procfs
-from chipwatch.host.procfs import KeptFile, boot_time, count
+from chipwatch.host.procfs import KeptFile, ProcessFiles, boot_time, count
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
@@ -143,3 +144,17 @@ def test_neither_a_pipe_nor_a_folder_in_the_place_of_a_file_blocks_a_reader(tmp_
         with pytest.raises(OSError, match=r"."):
             KeptFile(path).read()
     assert psutil.Process().num_fds() == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+def test_a_file_of_a_process_stays_open_until_its_end():
+    files = ProcessFiles(Path("/proc"))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        opened = len([*Path("/dev/fd").iterdir()])
+        for _ in range(2):
+            assert files.read(process.pid, "stat").startswith(b"%d (" % process.pid)
+        assert len([*Path("/dev/fd").iterdir()]) == opened + 1
+        process.kill()
+    with pytest.raises(FileNotFoundError):
+        files.read(process.pid, "stat")
+    assert len([*Path("/dev/fd").iterdir()]) == opened

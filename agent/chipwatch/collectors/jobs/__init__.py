@@ -22,7 +22,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.owners import OwnedProcess, Owners
 from chipwatch.host.process_tree import ProcTree, parse_stat
-from chipwatch.host.procfs import close_all, read
+from chipwatch.host.procfs import ProcessFiles, close_all, read
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
@@ -79,6 +79,7 @@ class JobsCollector(Collector):
         self._pids: tuple[int, ...] = ()
         self._idle: frozenset[int] = frozenset()
         self._waits: Waits | None = None
+        self._files = ProcessFiles(config.proc)
         self._groups: dict[str, JobGroup] = {}
         """Path of a cgroup -> its job."""
         self._left_out = 0
@@ -159,7 +160,7 @@ class JobsCollector(Collector):
         return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
-        close_all(*self._groups.values(), self._allocations)
+        close_all(*self._groups.values(), self._allocations, self._files)
         self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> None:
@@ -199,26 +200,31 @@ class JobsCollector(Collector):
         CPU seconds of processes without a job's cgroup; PIDs in an uninterruptible wait; the cgroups of these; PIDs
         that a signal or a debugger has stopped; PID -> seconds that it waited for a CPU.
         """
-        proc, cpu, stopped = str(self._config.proc), dict[int, float](), set[int]()
+        cpu, stopped = dict[int, float](), set[int]()
         blocked, waiting, count, delays = set[int](), set[str](), Counter[str](), dict[int, float]()
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
-            data = read(f"{proc}/{pid}/stat")
             try:
+                data = self._files.read(pid, "stat")
                 state = data[data.rindex(b")") + 2 :][:1]
                 if not own:
                     cpu[pid] = parse_stat(data).own / ProcTree.second
-            except ValueError:
+            except (OSError, ValueError):
                 continue  # the process has ended
             stopped |= {pid} if state in STOPPED else set()
             if state == BLOCKED:
                 waiting.add(own)
                 blocked.add(pid)
-            if (delay := run_delay(proc, pid)) is not None:
+            try:
+                delay = run_delay(self._files.read(pid, "schedstat"))
+            except OSError:
+                continue
+            if delay is not None:
                 delays[pid] = delay
+        self._files.keep(owners)
         return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
 
     def _transfers(self) -> dict[int, tuple[int, int]]:

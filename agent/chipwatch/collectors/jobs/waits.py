@@ -88,7 +88,11 @@ class Waits:
                             self._before[task] = wait
                 waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
                 cpu = {(task, state.began): state.own / ProcTree.second for task, state in children.items()}
-                delays = {key: delay for key in cpu if (delay := run_delay(self._proc, key[0])) is not None}
+                delays = {
+                    key: delay
+                    for key in cpu
+                    if (delay := run_delay(read(f"{self._proc}/{key[0]}/schedstat"))) is not None
+                }
                 own = self._cpus_of((pid, stat.began), bound, now) if cpu else frozenset()
                 theirs = frozenset[int]().union(*(self._cpus_of(key, bound, now) for key in cpu))
                 uses[pid] = ProcessUse(
@@ -150,9 +154,9 @@ class Waits:
         return tables[network]
 
 
-def run_delay(proc: Path | str, pid: int) -> float | None:
+def run_delay(schedstat: bytes) -> float | None:
     """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
-    words = read(f"{proc}/{pid}/schedstat").split()
+    words = schedstat.split()
     return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
 
