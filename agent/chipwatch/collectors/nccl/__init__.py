@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.contract.collector import Collector
@@ -17,6 +14,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, c
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
 from chipwatch.contract.plugin import Given, Needs
+from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.owners import PERMISSION, Owners
 
 if TYPE_CHECKING:
@@ -73,9 +71,7 @@ class NcclCollector(Collector):
         self._pids: frozenset[int] = frozenset()
         self._endpoints: dict[tuple[str, int], RasService] = {}
         self._problems: list[JobCollectives] = []
-        self._answers: SimpleQueue[tuple[RasService, RasAnswer | Exception, float] | Exception | None] = SimpleQueue()
-        self._is_asking = False
-        """True while the separate thread finds services, and asks those that are due."""
+        self._asking = BlockingCall(self._ask, "ask-nccl")
         self._due = 0.0
 
     def open(self, given: Given) -> None:
@@ -84,18 +80,19 @@ class NcclCollector(Collector):
         if not (config.proc / "self/net/tcp").exists():
             raise Unavailable(f"{config.proc}/self/net/tcp is absent: RAS is found on Linux only")
         self._owners = Owners(config.proc, config.root, config.root / "var/log", config.sys)
+        self._asking = BlockingCall(self._ask, "ask-nccl")
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         self._pids = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
-        self._take(now, at)
         if not self._pids:
             self._endpoints, self._problems = {}, []
-        elif not self._is_asking and now >= min([self._due, *(endpoint.due for endpoint in self._endpoints.values())]):
-            self._is_asking = True
-            threading.Thread(target=self._ask, args=(now,), name="ask-nccl", daemon=True).start()
+        if self._asking.is_pending:
+            self._take(now, at)
+        elif self._pids and now >= min([self._due, *(endpoint.due for endpoint in self._endpoints.values())]):
+            self._asking.begin(now)
         sums: dict[tuple[Metric, Dimensions], float] = {}
         starts: dict[Dimensions, int] = {}
         for endpoint in self._endpoints.values():
@@ -124,40 +121,38 @@ class NcclCollector(Collector):
         return "; ".join([*counts, *(f"{item.owner.job}: {item.problem}" for item in facts if item.problem)])
 
     def close(self) -> None:
+        self._asking.close()
         self._endpoints, self._problems, self._due = {}, [], 0.0
 
-    def _ask(self, now: float) -> None:
-        """Find services, and ask those that are due at `now` one after another; runs on a separate thread."""
-        try:
-            if now >= self._due:
-                self._find()
-                self._due = now + self._config.every / (1 if self._endpoints else 3)
-            for endpoint in [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]:
-                begun = time.monotonic()
-                try:
-                    answer: RasAnswer | Exception = endpoint.ask()
-                except (OSError, ValueError) as problem:
-                    answer = problem
-                self._answers.put((endpoint, answer, time.monotonic() - begun))
-            self._answers.put(None)
-        except Exception as problem:  # noqa: BLE001  # raised again by the next reading
-            self._answers.put(problem)
+    def _ask(self, now: float) -> list[tuple[RasService, RasAnswer | Exception, float]]:
+        """
+        Find services, and ask those that are due at `now` one after another; runs on a separate thread.
+
+        Return each with its answer, or why there is none, and the seconds that it took.
+        """
+        if now >= self._due:
+            self._find()
+            self._due = now + self._config.every / (1 if self._endpoints else 3)
+        answers: list[tuple[RasService, RasAnswer | Exception, float]] = []
+        for endpoint in [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]:
+            begun = time.monotonic()
+            try:
+                answer: RasAnswer | Exception = endpoint.ask()
+            except (OSError, ValueError) as problem:
+                answer = problem
+            answers.append((endpoint, answer, time.monotonic() - begun))
+        return answers
 
     def _take(self, now: float, at: int) -> None:
-        """Take the answers that have arrived."""
-        with suppress(Empty):
-            while True:
-                item = self._answers.get_nowait()
-                if not isinstance(item, tuple):
-                    self._is_asking = False
-                    if item is None:
-                        continue
-                    raise item
-                endpoint, answer, took = item
-                if isinstance(answer, Exception):
-                    endpoint.fail(answer, now)
-                else:
-                    endpoint.take(answer, took, now, at, self._config.every)
+        """Take the answers if all have arrived; the thread ends until the next question."""
+        if not self._asking.wait(0.0):
+            return
+        self._asking.close()
+        for endpoint, answer, took in self._asking.take():
+            if isinstance(answer, Exception):
+                endpoint.fail(answer, now)
+            else:
+                endpoint.take(answer, took, now, at, self._config.every)
 
     def _find(self) -> None:
         """Find the RAS services of the processes on devices."""
