@@ -28,7 +28,7 @@ def alarm_tests(sending: SentMetrics) -> dict[str, Any]:
 
 
 def _test(alarm: Alarm) -> dict[str, Any]:
-    bad = round(alarm.minutes) + MORE
+    bad = round(alarm.rule.minutes) + MORE
     begin, end = FINE, FINE + bad
     checks = ((begin, 0), (end - 1, 1), (end + MORE, 0))
     return {

@@ -70,7 +70,7 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
     assert names - metadata == {*sources(), COMMIT}
     assert "chipwatch/py.typed" in names
     assert {"chipwatch_sinks/common/cloudwatch_prices.toml", "chipwatch_sinks/google/prices.toml"} <= names
-    assert {"chipwatch/advisor/dashboard/alarms.toml", "chipwatch/advisor/dashboard/panels.toml"} <= names
+    assert {"chipwatch/contract/rules.json", "chipwatch/advisor/dashboard/panels.toml"} <= names
 
 
 def test_the_sdist_holds_these_and_what_says_what_they_are(built):

@@ -85,7 +85,7 @@ def drawn() -> list[str]:
     """Return the choices of `chipwatch dashboard --cloud`."""
     from chipwatch.advisor.dashboard.make import drawn_by_all
 
-    return drawn_by_all()
+    return [*drawn_by_all()]
 
 
 def _nearest_command(word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -131,11 +131,8 @@ class Chart(NamedTuple):
             return [("groups", self.series[0])]
         lines: list[tuple[Shown, SentMetric]] = []
         for sent in self.series:
-            lines.append(("each", sent))
-            if sent == self.gauge:
-                lines.append(("mean", sent))
-            if sent.drawn == "peaks":
-                lines.append(("p95", sent))
+            ways: Mapping[Shown, bool] = {"each": True, "mean": sent == self.gauge, "p95": sent.drawn == "peaks"}
+            lines += [(shown, sent) for shown, is_drawn in ways.items() if is_drawn]
         return lines
 
     @property
@@ -173,15 +170,10 @@ class Alarm(NamedTuple):
 
     name: str
     rule: AlarmRule
+    """The rule with the user's minutes, and without dimensions that the metric does not have."""
     sent: SentMetric
     threshold: float
     """The threshold in the unit that the sink sends."""
-    minutes: float
-
-    @property
-    def but(self) -> list[tuple[str, str]]:
-        """Dimensions of series to exclude, as they are sent: pairs of key and value."""
-        return [(key, value) for key, value in self.rule.but if key in self.sent.dims]
 
 
 @dataclass(frozen=True, kw_only=True)

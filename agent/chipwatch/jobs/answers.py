@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceFacts
@@ -25,13 +25,6 @@ Note = Callable[[str, str, bool], None]
 """Called with a job, a sentence about it, and True if the job is slow."""
 
 
-class NamedCause(NamedTuple):
-    """The cause that slows a job: as of the last tick, and as of the last log message."""
-
-    last: str = ""
-    logged: str = ""
-
-
 class JobAnswers:
     """Answers questions about jobs, from the last five minutes; logs why a job is slow when that changes."""
 
@@ -45,7 +38,8 @@ class JobAnswers:
         """Time of the tick that brought `_collectives` (ns since the epoch)."""
         self._pids: dict[JobKey, dict[int, str]] = {}
         """Job -> its processes -> the device of each."""
-        self._causes: dict[JobKey, NamedCause] = {}
+        self._causes: dict[JobKey, tuple[str, str]] = {}
+        """Job -> the cause that slows it, as of the last tick, and as of the last log message; "" for none."""
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int, note: Note) -> None:
         """Remember a tick; log the cause that slows a job if it has changed."""
@@ -67,15 +61,15 @@ class JobAnswers:
         self._recent.take(at, tick, [item for fact in about for item in fact.activity], moments)
         self._causes = {key: self._name(key, note) for key in moments}
 
-    def _name(self, key: JobKey, note: Note) -> NamedCause:
+    def _name(self, key: JobKey, note: Note) -> tuple[str, str]:
         """Find the cause that slows a job; log a new one when two ticks in a row have it."""
-        why, named = self.why(key), self._causes.get(key, NamedCause())
+        why, (last, logged) = self.why(key), self._causes.get(key, ("", ""))
         cause = why.causes[0].cause if why.causes else ""
-        if cause != named.last or cause == named.logged or not (cause or why.nothing):
-            return NamedCause(cause, named.logged)
+        if cause != last or cause == logged or not (cause or why.nothing):
+            return cause, logged
         log.info("job %s: %s", key[-1], why.sentence, extra={"who": "jobs"})
         note(key[-1], why.sentence, bool(cause))
-        return NamedCause(cause, cause)
+        return cause, cause
 
     def _moment(self, key: JobKey) -> JobMoment:
         """Return the cumulative figures of a job; with four or more devices, also figures to compare them."""

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from chipwatch.contract.rules import RULES
 from chipwatch.jobs.accounting import HELD_AFTER, SECOND
 
 IDLE_CPU: Final = 0.05
 """CPUs in use below which a job counts as idle; timers and heartbeats use less."""
-IO_PRESSURE: Final = 0.2
-"""Share of the time in which some task of the job waited for I/O; above it, the device waits for data."""
-LOADER_CPU: Final = 0.9
-"""Share of the job's CPUs in use; from here on its data loaders cannot be faster."""
+LIMITS: Final[Mapping[str, float]] = {name: limit for name, (limit, _, _) in RULES["figures"].items()}
+"""Figure -> the value from which on it shows a cause: of `SIGNS` and of `chipwatch why` alike."""
 CHILD_CPU: Final = 0.9
 """CPUs that a child of the process on the device uses; from here on the process waits for that child."""
 SLEEPS: Final = 0.5
 """CPUs in use below which the process on the device counts as sleeping."""
 AWAITS: Final = 0.2
 """CPUs in use below which the process on the device may be waiting for the network."""
-CROWDED: Final = 0.3
-"""Share of the time in which some task of the job waited for a CPU; above it, other work takes its CPUs."""
 WELL_BELOW: Final = 0.8
 """Share of a crowded job's CPUs in use; from here on its own tasks take the CPUs, not other work."""
 KEPT: Final = 0.8
 """Factor for the limit of the last tick's cause: a figure close to its limit must not flip the cause."""
 STARTUP: Final = 600 * SECOND
 """Time (ns) without a kernel and without CPU work for which a new process counts as starting up."""
-QUOTA_PERIODS: Final = 0.1
-"""Share of the periods in which the CPU quota throttled the job; bursts of a healthy job reach a few percent."""
-MEMORY_PRESSURE: Final = 0.05
-"""Share of the time in which all tasks of the job waited for memory; it is zero for a healthy job."""
 ACTIVE: Final = 5.0
 """Percent of tensor, floating-point and memory activity; below it a kernel waits, for example in a collective."""
 COMPUTE: Final = ("gpu.tensor.active", "gpu.fp64.active", "gpu.fp32.active", "gpu.fp16.active", "gpu.dram.active")
@@ -80,7 +73,7 @@ class Evidence(NamedTuple):
     @property
     def works(self) -> bool:
         """True if the job computes on a CPU or waits for files; also if that is unknown."""
-        return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
+        return self.cpu is None or self.cpu >= CHILD_CPU or self.files > LIMITS["files"]
 
 
 NOTHING: Final = Evidence()
@@ -103,25 +96,19 @@ class Situation(NamedTuple):
     before: str = ""
     """The cause in the last tick."""
 
-    def exceeds(self, figure: float | None, limit: float, cause: str) -> bool:
-        """Return True if a figure is above the limit of a cause; the limit is lower if the last tick had that cause."""
-        return (figure or 0.0) > limit * (KEPT if self.before == cause else 1.0)
+    def limit(self, name: str) -> float:
+        """Return the limit of a figure; it is lower if the last tick had the cause that the figure shows."""
+        return LIMITS[name] * (KEPT if name in SIGNS.get(self.before, ()) else 1.0)
 
-    @property
-    def is_throttled(self) -> bool:
-        """True if the CPU quota throttles the job."""
-        return self.exceeds(self.evidence.quota, QUOTA_PERIODS, "host")
-
-    @property
-    def is_crowded(self) -> bool:
-        """True if other work uses the CPUs for which the job waits."""
-        return self.exceeds(self.evidence.crowded, CROWDED, "host")
+    def exceeds(self, name: str) -> bool:
+        """Return True if a figure is above its limit."""
+        return (getattr(self.evidence, name) or 0.0) > self.limit(name)
 
     @property
     def loads(self) -> bool:
         """True if data loaders use all CPUs that the job may use; False under a quota, which any work can use up."""
-        limit = WELL_BELOW if self.is_crowded else LOADER_CPU * (KEPT if self.before == "data" else 1.0)
-        return not self.is_throttled and (self.evidence.cpus >= limit or self.evidence.loader)
+        limit = WELL_BELOW if self.exceeds("crowded") else self.limit("cpus")
+        return not self.exceeds("quota") and (self.evidence.cpus >= limit or self.evidence.loader)
 
 
 CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
@@ -131,11 +118,11 @@ CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
     ("startup", lambda now: not now.ran and now.since_work < STARTUP),
     ("held", lambda now: not now.ran or (now.since_kernel >= HELD_AFTER and now.evidence.is_idle)),
     # Memory comes before files: a page that returns from swap also counts as a read.
-    ("host", lambda now: now.exceeds(now.evidence.memory, MEMORY_PRESSURE, "host")),
-    ("data", lambda now: now.exceeds(now.evidence.io, IO_PRESSURE, "data") or now.evidence.blocked),
+    ("host", lambda now: now.exceeds("memory")),
+    ("data", lambda now: now.exceeds("files")),
     ("data", lambda now: now.loads),
     ("network", lambda now: now.evidence.network),
-    ("host", lambda now: now.is_throttled or now.is_crowded or now.evidence.swaps),
+    ("host", lambda now: now.exceeds("quota") or now.exceeds("crowded") or now.evidence.swaps),
     ("other", lambda _: True),
 )
 """Each cause with its condition; the first condition that is true gives the cause."""

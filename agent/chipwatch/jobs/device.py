@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from math import inf, isfinite, isnan
 from typing import Final
 
 from chipwatch.contract.datapoint import Dimensions
-from chipwatch.contract.facts import DeviceActivity, DeviceProcess
+from chipwatch.contract.facts import DeviceActivity
 from chipwatch.jobs import accounting, causes
 from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, UNKNOWN, UNSEEN, DeviceReading, JobKey
 from chipwatch.jobs.causes import NOTHING, SIGNS, Evidence, Situation
@@ -22,6 +22,9 @@ AVERAGED: Final = 300 * SECOND
 def plausible(activity: DeviceActivity) -> DeviceActivity:
     """Return an activity with shares from 0 to 1 and no NaN or infinity: a plugin may yield any number."""
     active, idle, energy = activity.active, activity.idle, activity.energy
+    is_share = 0 <= (active or 0.0) <= 1 and 0 <= activity.throttled <= 1 and 0 <= activity.slices <= 1
+    if is_share and 0 <= (idle or 0.0) < inf and 0 <= (energy or 0.0) < inf:
+        return activity
     return activity._replace(
         active=None if active is None or isnan(active) else _share(active),
         idle=None if idle is None or not isfinite(idle) else max(0.0, idle),
@@ -61,9 +64,9 @@ class Kernels:
         """Time of the last kernel that ran while the driver listed no process."""
         self._pids: frozenset[int] = frozenset()
 
-    def take(self, now: DeviceReading, processes: Sequence[DeviceProcess] | None, ran: int | None) -> None:
+    def take(self, now: DeviceReading, use: Use, ran: int | None) -> None:
         """Take a reading. If all its processes are new, `ran` is the time of their last kernel."""
-        pids = self._pids if processes is None else frozenset(process.pid for process in processes)
+        pids = self._pids if use.processes is None else use.roster.pids
         if now.active and not (pids or self._pids):
             self._strange = now.moment - now.idle
         if not pids & self._pids:
@@ -119,6 +122,21 @@ class JobDevice:
         holders = {key: holder.holding for key, holder in holding.items()}
         self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 
+    def rests(self, activity: DeviceActivity, use: Use, interval: int) -> bool:
+        """Take a reading if the device is free, as in the last reading; return False if it is not."""
+        last, roster = self.last, use.roster
+        was_free = (
+            last is not None and not use.doubt and self.state == FREE and self.cause == "no_process" and not last.paused
+        )
+        is_free = not (activity.active or activity.lost or roster.jobs or roster.has_strangers or use.processes is None)
+        if last is None or not was_free or not is_free or activity.active is None or use.moment <= last.moment:
+            return False
+        self.last, self.activity, self.missed = last._replace(moment=use.moment, active=0.0), activity, 0
+        self.kernels.worked = use.moment
+        elapsed = min(use.moment - last.moment, MOST_INTERVALS * interval)
+        self.spent.idle[self.cause] += round(elapsed * self.slices)
+        return True
+
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
     ) -> dict[JobKey, dict[str, int]]:
@@ -144,7 +162,7 @@ class JobDevice:
         now = accounting.following(before, now)
         self._average(before, now)
         self.held, self.last, self.activity, self.missed = holding, now, activity, 0
-        self.kernels.take(now, use.processes, ran)
+        self.kernels.take(now, use, ran)
         self.kernels.worked = use.moment if evidence.works else self.kernels.worked
         self.cause = causes.cause(self._situation(use, now, evidence))
         self.doubt = "" if holding or now.lost else self._doubt(use, now)
@@ -157,10 +175,11 @@ class JobDevice:
 
     def _situation(self, use: Use, now: DeviceReading, evidence: Evidence) -> Situation:
         """Collect all that decides why the device is idle."""
-        ran, pids = self.kernels.ran, frozenset(process.pid for process in use.processes or ())
-        is_listed = bool(pids) or (use.processes is not None and not self.kernels.is_strange(now.moment))
+        ran, roster = self.kernels.ran, use.roster
+        is_listed = bool(roster.pids) or (use.processes is not None and not self.kernels.is_strange(now.moment))
         return Situation(
-            evidence, now.lost, now.active is not None and is_listed and use.owners.keys() >= pids, bool(pids),
+            evidence, now.lost, now.active is not None and is_listed and not roster.has_strangers,
+            bool(roster.pids),
             ran is not None, 0 if ran is None else now.moment - ran, now.moment - self.kernels.worked, self.cause,
         )  # fmt: skip
 
@@ -219,10 +238,11 @@ def _state(now: DeviceReading, charged: Mapping[JobKey, Mapping[str, int]], doub
     """Return the state that took most of the jobs' time; without a job `free`, or `unknown` if that is in doubt."""
     if now.lost or not now.holders:
         return LOST if now.lost else UNKNOWN if doubt else FREE
-    total = Counter[str]()
+    total: dict[str, int] = {}
     for key in charged.keys() & now.holders.keys():
-        total.update(charged[key])
-    worked = {state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)}
-    if 2 * sum(worked.values()) >= total.total() > 0:
-        total = Counter(worked)  # busy and throttled together took most of the time, so one of them is the state
-    return max(total, key=lambda state: total[state], default=UNSEEN)
+        for state, time in charged[key].items():
+            total[state] = total.get(state, 0) + time
+    worked = {state: total.get(state, 0) for state in (accounting.BUSY, accounting.THROTTLED)}
+    if 2 * sum(worked.values()) >= sum(total.values()) > 0:
+        total = worked  # busy and throttled together took most of the time, so one of them is the state
+    return max(total, key=total.__getitem__, default=UNSEEN)

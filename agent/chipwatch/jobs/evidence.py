@@ -9,7 +9,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.jobs.accounting import SECOND, JobKey
-from chipwatch.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, NOTHING, SLEEPS, Evidence
+from chipwatch.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, LIMITS, NOTHING, SLEEPS, Evidence
 from chipwatch.jobs.device_key import DeviceKey, device_of
 
 
@@ -56,7 +56,7 @@ def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
     wants = busiest is not None and used[busiest] + delays[busiest] >= CHILD_CPU
     crowded = delays[busiest] if busiest and wants else None
     total = sum(used.values()) + (own or 0.0) * now.shares_cpus
-    is_crowded = (crowded or 0.0) > CROWDED  # then the child is slow because it waits for a CPU
+    is_crowded = (crowded or 0.0) > LIMITS["crowded"]  # then the child is slow because it waits for a CPU
     return Evidence(
         loader=own is not None and own < SLEEPS and wants and not is_crowded, crowded=crowded,
         network=own is not None and own < AWAITS and now.waits, bound=total / now.cpus if now.cpus else None,

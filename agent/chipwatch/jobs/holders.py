@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
-from chipwatch.contract.owner import JobFacts
+from chipwatch.contract.owner import JobFacts, Owner
 from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, JobKey
 from chipwatch.jobs.device import JobDevice, plausible
 from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
-from chipwatch.jobs.holding import PROCESS, Held, UnnamedDevices, Use, holders_of
+from chipwatch.jobs.holding import PROCESS, Held, UnnamedDevices, Use, roster_of
 from chipwatch.jobs.ledger import Hold, JobLedger
 
 T = TypeVar("T")
@@ -39,6 +38,8 @@ class Holders:
         self._evidences, self._points, self._unnamed = Evidences(), DevicePoints(), UnnamedDevices()
         self._is_begun = self._is_late = False
         """True once devices and jobs were read; True if the reading of jobs is stale."""
+        self._keys: tuple[Mapping[int, Owner], set[JobKey]] = {}, set()
+        """The owners of processes in the last reading of jobs, and their jobs."""
         self._forgotten = 0
         """Time (ns) for which jobs held partitions that no longer exist."""
 
@@ -69,10 +70,11 @@ class Holders:
         holds: dict[JobKey, dict[str, Hold]] = {}
         offset = self._clocks.offset
         for place, device in self.devices.items():
-            if last := device.last:
+            if (last := device.last) and last.holders:
+                name = _name(place)
                 for key, holding in last.holders.items():
                     ran = None if holding.ran is None else max(0, offset + holding.ran)
-                    holds.setdefault(key, {})[_name(place)] = Hold(max(0, offset + last.moment), ran)
+                    holds.setdefault(key, {})[name] = Hold(max(0, offset + last.moment), ran)
         return holds
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int) -> None:
@@ -84,15 +86,17 @@ class Holders:
             if isinstance(fact, JobFacts):
                 self.jobs = fact
                 self._evidences.take(fact)
-                given, used = (item.owner for item in fact.allocations), (item.owner for item in fact.uses)
-                self.alive = {owner.key for owner in chain(fact.owners.values(), given, used)}
+                if fact.owners != self._keys[0]:
+                    self._keys = fact.owners, {owner.key for owner in fact.owners.values()}
+                given, used = (item.owner.key for item in fact.allocations), (item.owner.key for item in fact.uses)
+                self.alive = self._keys[1].union(given, used)
                 for use in fact.uses:
                     self._ledger.note(use)
         self._unnamed.take(readings, self.jobs)
         self._clocks.begin(at, self._interval)
         if readings:
-            moment = readings[-1].moment
-            if self._clocks.is_astray(at, moment):  # then an earlier run's state cannot be trusted
+            moment, stopped = readings[-1].moment, self._clocks.stopped
+            if stopped is not None and not 0 <= at - stopped <= moment:  # a boot, or a clock that was ahead
                 self._clocks.earlier = None
                 self._ledger.begin_again()
             if self.jobs and not self._is_begun:
@@ -130,12 +134,13 @@ class Holders:
 
     def _take(self, reading: DeviceFacts, values: Mapping[DeviceKey, ValuesByName], at: int) -> set[DeviceKey]:
         """Charge the reading of one collector; return its devices."""
-        jobs, names = self.jobs, reading.names
+        jobs, names, owners = self.jobs, reading.names, self.jobs.owners if self.jobs else {}
         processes = _by_place((device_of(process.dims), process) for process in reading.processes or ())
         allocations = jobs.allocations if jobs else ()
         given = _by_place((device_of(names[each.device]), each) for each in allocations if each.device in names)
         answered = set()
         read = {place[:1]: device.last.moment for place, device in self.devices.items() if device.last}
+        unread = self._unnamed.text or _unread(jobs)
         for activity in reading.activity or from_points(reading, values):
             place = device_of(activity.dims)
             answered.add(place)
@@ -145,16 +150,19 @@ class Holders:
                 device = self.devices[place] = JobDevice(activity.dims, last)
             device.dims, device.source = activity.dims, reading.source
             mine = _of(processes, place)
-            use = Use(
-                None if reading.processes is None or (activity.unlisted and not mine) else mine,
-                jobs.owners if jobs else {}, _of(given, place), self.alive, reading.moment, at,
-                doubt=activity.unlisted or self._unnamed.text or _unread(jobs),
-            )  # fmt: skip
+            listed = None if reading.processes is None or (activity.unlisted and not mine) else mine
+            pids = tuple(process.pid for process in listed or ())
+            roster = roster_of(pids, tuple(map(owners.get, pids)), tuple(_of(given, place)))
+            use = Use(listed, roster, self.alive, reading.moment, at, doubt=activity.unlisted or unread)
             figures: ValuesByName = values.get(place, {})
             reported = plausible(activity)
             if FALLEN in figures:
                 reported = reported._replace(lost=True)
-            if after := self._following(place, use, jobs, lost=reported.lost) if jobs else use:
+            if device.rests(reported, use, self._interval):
+                after = None
+            else:
+                after = self._following(place, use, jobs, lost=reported.lost) if jobs else use
+            if after:
                 self._charge(device, reported, after, figures)
             if values.get(place[:1], {}).get(STATE) == 0 and not device.held:
                 device.state, device.doubt = LOST, ""
@@ -180,10 +188,10 @@ class Holders:
         Then its processes were not listed, or are newer than the reading of jobs, or the kubelet did not answer.
         """
         device, followed = self.devices[place], jobs.followed
-        is_new = followed is not None and any(process.pid not in followed for process in use.processes or ())
+        is_new = followed is not None and not use.roster.pids.issubset(followed)
         if is_new or use.processes is None or "kubelet" in jobs.missing:
             earlier = device.held.keys() | {owner.key for owner, _ in self._ledger.holds(_name(place))}
-            now = holders_of(use) if earlier or is_new else {}
+            now = use.roster.jobs if earlier or is_new else {}
             if earlier - now.keys() or (is_new and not now):
                 device.unclear_since = device.unclear_since or use.moment
                 return use.moment - device.unclear_since < STALE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
 
@@ -33,13 +34,22 @@ class Held(NamedTuple):
     """Measurement behind `share`: `utilization`, `occupancy` or `equal`; "" if the job is alone."""
 
 
+class Roster(NamedTuple):
+    """The jobs on a device, which stay the same until a process, an owner or an allocation changes."""
+
+    pids: frozenset[int]
+    jobs: Mapping[JobKey, tuple[Owner, str, int | None, Sequence[int]]]
+    """Job -> its owner, its source, its start (ns since the epoch), and the places of its processes in the list."""
+    has_strangers: bool
+    """True if the owner of a process is unknown."""
+
+
 class Use(NamedTuple):
-    """The processes and allocations of a device in one reading."""
+    """The processes and jobs of a device in one reading."""
 
     processes: Sequence[DeviceProcess] | None
     """None if the driver does not list processes."""
-    owners: Mapping[int, Owner]
-    allocations: Sequence[Allocation]
+    roster: Roster
     alive: Collection[JobKey]
     """Jobs with a cgroup, an allocated device, or a process on a device."""
     moment: int
@@ -51,49 +61,56 @@ class Use(NamedTuple):
     """Why an unknown job may hold the device; "" if none can."""
 
 
-def holders_of(use: Use, *, has_worked: bool = False) -> dict[JobKey, Held]:
-    """Return the jobs that hold a device: schedulers decide, then processes. `has_worked`: a kernel has run."""
-    present: dict[JobKey, list[DeviceProcess]] = {}
-    has_strangers = use.processes is None
-    for process in use.processes or ():
-        if owner := use.owners.get(process.pid):
-            present.setdefault(owner.key, []).append(process)
-        else:
-            has_strangers = True
-    owners = {key: use.owners[mine[0].pid] for key, mine in present.items()}
-    given = [item for item in use.allocations if item.source in SCHEDULERS and not _is_stale(item, owners)]
-    others = [item for item in use.allocations if item.source not in SCHEDULERS]
+@lru_cache(maxsize=256)
+def roster_of(pids: Sequence[int], owners: Sequence[Owner | None], allocations: Sequence[Allocation]) -> Roster:
+    """Return the jobs on a device from its processes, the owner of each, and allocations: schedulers decide first."""
+    present: dict[JobKey, list[int]] = {}
+    for place, owner in enumerate(owners):
+        if owner:
+            present.setdefault(owner.key, []).append(place)
+    firsts = {key: owner for key, mine in present.items() if (owner := owners[mine[0]])}
+    given = [item for item in allocations if item.source in SCHEDULERS and not _is_stale(item, firsts)]
+    others = [item for item in allocations if item.source not in SCHEDULERS]
     sources = {item.owner.key: item for item in reversed(given or others)}
     if not given:
-        sources |= {key: Allocation("", owner, PROCESS) for key, owner in owners.items() if key not in sources}
-    parts, basis = _parts(sources, present, has_worked=has_worked)
-    by_job = {}
+        sources |= {key: Allocation("", owner, PROCESS) for key, owner in firsts.items() if key not in sources}
+    jobs = {}
     for key, source in sources.items():
-        mine, work = present.get(key, []), parts.get(key)
-        starts = (owner.since for owner in (source.owner, *(use.owners[each.pid] for each in mine)))
-        age = use.at - min((since for since in starts if since is not None), default=use.at)
-        memory = [each.memory for each in mine if each.memory is not None]
+        mine = present.get(key, [])
+        starts = [owner.since for owner in (source.owner, *(owners[place] for place in mine)) if owner]
+        since = min((start for start in starts if start is not None), default=None)
+        jobs[key] = firsts.get(key, source.owner), source.source, since, mine
+    return Roster(frozenset(pids), jobs, None in owners)
+
+
+def holders_of(use: Use, *, has_worked: bool) -> dict[JobKey, Held]:
+    """Return the jobs that hold a device in this reading. `has_worked`: a kernel has run."""
+    by_job, roster, processes = {}, use.roster, use.processes or ()
+    has_strangers = use.processes is None or roster.has_strangers
+    parts, basis = _parts(roster, processes, has_worked=has_worked)
+    for key, (owner, source, since, mine) in roster.jobs.items():
+        work, memory = parts.get(key), [each for n in mine if (each := processes[n].memory) is not None]
+        begun = use.moment if since is None else min(use.moment, use.moment - use.at + since)
         by_job[key] = Held(
-            owners.get(key, source.owner), source.source,
-            Holding(use.moment - max(0, age), bool(mine), not mine and has_strangers, work=work),
-            sum(memory) if memory else None, 1 / len(sources) if work is None else work, basis,
+            owner, source, Holding(begun, bool(mine), not mine and has_strangers, work=work),
+            sum(memory) if memory else None, 1 / len(roster.jobs) if work is None else work, basis,
         )  # fmt: skip
     return by_job
 
 
 def _parts(
-    jobs: Collection[JobKey], present: Mapping[JobKey, Sequence[DeviceProcess]], *, has_worked: bool
+    roster: Roster, processes: Sequence[DeviceProcess], *, has_worked: bool
 ) -> tuple[Mapping[JobKey, float], str]:
     """Return each job's share of the device's work, and how it was measured; ({}, "") if one job is alone."""
-    if len(jobs) < 2:
+    if len(roster.jobs) < 2:
         return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
         works = {
-            key: [work for each in present[key] if (work := getattr(each, basis)) is not None]
-            for key in jobs if key in present
-        }  # fmt: skip
+            key: [work for n in mine if (work := getattr(processes[n], basis)) is not None]
+            for key, (_, _, _, mine) in roster.jobs.items()
+        }
         if any(works.values()):
-            sums = {key: sum(work for work in works.get(key, ()) if work > 0) for key in jobs}
+            sums = {key: sum(work for work in mine if work > 0) for key, mine in works.items()}
             total = sum(sums.values())
             if 0 < total < inf:
                 return {key: work / total for key, work in sums.items()}, basis

@@ -119,10 +119,6 @@ class Clocks:
         if not self.ticked:
             self.ticked = at if self.stopped is None else min(at, max(self.stopped, at - interval))
 
-    def is_astray(self, at: int, moment: int) -> bool:
-        """Return True if the earlier run was before a boot, or if its clock was ahead."""
-        return self.stopped is not None and not 0 <= at - self.stopped <= moment
-
     def moment_of(self, then: int, at: int, moment: int) -> int:
         """Convert `then`, a time of the earlier run, to the clock of readings; `moment` is `at` on that clock."""
         return min(moment - (at - then) if self.earlier is None else then - self.earlier, moment - 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.owner import Owner
 from chipwatch.jobs import metrics
 from chipwatch.jobs.accounting import SECOND, STALLED
@@ -33,6 +33,8 @@ class JobPoints:
     def __init__(self, ledger: JobLedger, *, with_user: bool) -> None:
         """`with_user`: the user is a dimension of each job."""
         self._ledger, self._with_user = ledger, with_user
+        self.level = Level.ALL
+        """The highest level of metrics that anyone wants."""
         self.counts: dict[Dimensions, float] = {}
         """State and cause, as dimensions -> number of accelerators."""
 
@@ -47,24 +49,27 @@ class JobPoints:
                 family.gpus[holder.source] = family.gpus.get(holder.source, 0.0) + device.slices
                 if device.work is not None and account.owner is not OTHER:
                     family.work.append(device.work)
-                dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
-                shares[dims] = shares.get(dims, 0.0) + holder.share
+                if self.level >= metrics.HELD.level:
+                    dims = _dims_of(
+                        account.owner if account.owner is OTHER else holder.owner, self._with_user, device.dims
+                    )
+                    shares[dims] = shares.get(dims, 0.0) + holder.share
             for dims, share in shares.items():
-                yield metrics.HELD.point(at, share, _with(dims, **device.dims))
-            if device.sharing:
+                yield metrics.HELD.point(at, share, dims)
+            if device.sharing and self.level >= metrics.JOBS.level:
                 yield metrics.JOBS.point(at, len(device.held), _with(device.dims, basis=device.sharing))
         for family in families.values():
             yield from self._family(family, at)
 
     def _family(self, family: JobSeries, at: int) -> Iterator[Datapoint]:
-        dims = _dims_of(family.account.owner, self._with_user, False)
+        dims = _dims_of(family.account.owner, self._with_user)
         account = self._ledger.to_send(family.account)
         for source, count in family.gpus.items():
             yield metrics.GPUS.point(at, count, _with(dims, source=source))
         for state, spent in account.times.items():
             start = account.starts[state]
             yield metrics.GPU_TIME.point(at, spent / SECOND, _with(dims, state=state), start_time=start)
-        for cause, spent in account.idle.items():
+        for cause, spent in account.idle.items() if self.level >= metrics.JOB_IDLE.level else ():
             start = account.starts[CAUSE + cause]
             yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, cause=cause), start_time=start)
         if len(family.work) > 1:
@@ -86,6 +91,8 @@ class JobPoints:
         for place, device in devices.items():
             dims = count_dims(device.state, device.cause)
             self.counts[dims] = self.counts.get(dims, 0.0) + device.slices / (wholes[place[:1]] or 1.0)
+        if self.level < metrics.COUNT.level:
+            return
         for dims, count in self.counts.items():
             yield metrics.COUNT.point(at, count, dims)
         for place, device in devices.items():
@@ -97,9 +104,10 @@ class JobPoints:
                     yield metric.point(at, time / SECOND, _with(device.dims, **{key: word}), start_time=start)
 
 
-@lru_cache(maxsize=1000)
-def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:  # noqa: FBT001  # keys of the cache
-    return owner.dims(user=with_user, container=with_container)
+@lru_cache(maxsize=20_000)
+def _dims_of(owner: Owner, with_user: bool, device: Dimensions | None = None) -> Dimensions:  # noqa: FBT001  # keys
+    dims = owner.dims(user=with_user, container=device is not None)
+    return dims | device if device else dims
 
 
 @lru_cache(maxsize=20_000)

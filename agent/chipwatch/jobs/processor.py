@@ -40,7 +40,7 @@ class JobsProcessor(Processor):
         """Seconds between two ticks; set by --interval."""
 
     metrics: Sequence[Metric] = ALL
-    needs = Needs(facts=True, state=True, records=True, devices=Level.ALL)
+    needs = Needs(level=True, facts=True, state=True, records=True, devices=Level.ALL)
 
     def __init__(self, config: Config) -> None:
         if config.dollars_per_hour is None:
@@ -58,7 +58,7 @@ class JobsProcessor(Processor):
         """Time of the tick whose state was saved last (ns since the epoch); None if the state has changed since."""
 
     def open(self, given: Given) -> None:
-        self._given = given
+        self._given, self._points.level = given, given.level
 
     def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
         """Charge the time since the last tick to jobs; return the points of jobs and devices."""

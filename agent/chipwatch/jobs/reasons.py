@@ -1,19 +1,22 @@
-"""Finds why a job is slow: a pure function from its figures of the last minutes to causes, by rules of reasons.json."""
+"""Finds why a job is slow: a pure function from its figures of the last minutes to causes, by a table."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+from chipwatch.contract.rules import RULES
+
+FIGURES: Final[Mapping[str, tuple[float, str, str]]] = RULES["figures"]
+"""Figure -> the least value that counts, its text, its source."""
 WORD: Final = re.compile(r"{([\w.]+)}")
 MOST: Final = 3
 """Most causes in an answer."""
 LATE: Final = "rank.late"
-WIDE: Final = ("all", "slow", "last", LATE)
+ALL: Final = "all"
+"""The loss of a job that stands still."""
+WIDE: Final = (ALL, "slow", "last", LATE)
 """Losses of one rank that all other ranks wait for: each rank loses that time."""
 LEAST: Final = 0.05
 """Share of GPU time below which nothing counts as slowing a job."""
@@ -89,27 +92,26 @@ def reasons(figures: Figures) -> Reasons:
     """Return at most three causes. With less than a minute of readings, only rules that need no share apply."""
     numbers = figures.numbers
     is_read = figures.seconds >= LEAST_SECONDS
-    rules = [rule for rule in TABLE["rules"] if (is_read or rule["loss"] == "all") and _holds(rule, numbers)]
-    stands = any(rule["loss"] == "all" for rule in rules)
+    rules = [rule for rule in RULES["why"] if (is_read or loss_of(rule) == ALL) and _holds(rule, numbers)]
+    still = {rule["cause"] for rule in rules if loss_of(rule) == ALL}
     explained: set[str] = set()
     causes = []
     for rule in rules:
-        loss, is_again = rule["loss"], rule["loss"] in explained
-        if (stands and rule.get("is_effect")) or (is_again and loss != "all"):
+        loss, is_again = loss_of(rule), loss_of(rule) in explained
+        if (still and rule.get("is_effect")) or (is_again and loss != ALL):
             continue
         explained.add(loss)
-        share = 1.0 if loss == "all" else numbers[loss]
+        share = 1.0 if loss == ALL else numbers[loss]
         wide = figures.ranks if loss in WIDE else 0
         says = WORD.sub(lambda match: figures.words.get(match[1], "?"), rule["says"])
         lost = 0.0 if is_again else share * max(wide, 1.0 if loss == LATE else figures.gpus)
-        figured = ((numbers[name], *TABLE["figures"][name]) for name in rule["when"])
-        shown = [f"{text.format(number).replace('%', ' %')} ({source})" for number, text, source in figured]
-        causes.append(Cause(rule["cause"], says, rule["do"], shown, lost, rule.get("is_most", False)))
-    causes.sort(key=lambda cause: -cause.lost)
+        figured = ((numbers[name], *FIGURES[name]) for name in rule["when"])
+        shown = [f"{text.format(number).replace('%', ' %')} ({source})" for number, _, text, source in figured]
+        do = RULES["do"].get(rule["do"], rule["do"])
+        causes.append(Cause(rule["cause"], says, do, shown, lost, rule.get("is_most", False)))
+    causes.sort(key=lambda cause: (cause.cause not in still, -cause.lost))  # a standstill's causes come first
     lost = sum(numbers.get(f"share.{state}", 0.0) for state in USELESS) + numbers.get("share.waiting", 0.0)
     if causes:
-        if stands:  # causes of a standstill come first, and stay together
-            causes.sort(key=lambda cause: cause.cause not in {rule["cause"] for rule in rules if rule["loss"] == "all"})
         return Reasons(causes[:MOST], lost=lost if is_read else None)
     if not is_read:
         return Reasons(unknown=f"it was read for {figures.seconds:.0f} s, a minute is needed")
@@ -134,7 +136,12 @@ def _unknown(figures: Figures, lost: float) -> str:
     return f"whether its kernels wait for each other: {why}"
 
 
+def loss_of(rule: Mapping[str, Any]) -> str:
+    """Return the figure that says how much a rule's cause costs, or ALL: the first one, if the rule names none."""
+    return str(rule.get("loss", rule["when"][0]))
+
+
 def _holds(rule: Mapping[str, Any], numbers: Mapping[str, float]) -> bool:
-    wanted: Mapping[str, float] = rule["when"]
-    limits = {**wanted, **rule.get("unless", {})}
-    return wanted.keys() == {name for name, least in limits.items() if numbers.get(name, 0.0) >= least}
+    """Return whether a job has each figure of `when`, and none of `unless`."""
+    has = (numbers.get(name, 0.0) >= FIGURES[name][0] for name in rule["when"])
+    return all(has) and not any(numbers.get(name, 0.0) >= FIGURES[name][0] for name in rule.get("unless", ()))

@@ -111,7 +111,7 @@ class Recorder:
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Queue the points of a tick, after `history` has taken them; the clock's thread calls it."""
-        events = [*self._history.events(points)]
+        events = [Event(*event) for event in self._history.events(points)]
         self._turn = (self._turn + GOLDEN) % 1.0
         if events or self._turn * self._slowness < 1.0:
             self._ticks.append((points, at))

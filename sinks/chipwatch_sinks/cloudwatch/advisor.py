@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import document
+from chipwatch_sinks.common.advice import document, whole_minutes
 from chipwatch_sinks.common.cloudwatch_boards import widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 
@@ -97,7 +97,11 @@ class CloudwatchAdvisor(CloudwatchPrices):
         if chart.fold:
             metrics = [[line] for line in self._groups(chart, scope, seconds)]
         elif chart.gauge:  # a widget can have one query
-            fleet = {"expression": self._select("AVG", chart.gauge, scope), "id": "q1", "period": _minutes(seconds)}
+            fleet = {
+                "expression": self._select("AVG", chart.gauge, scope),
+                "id": "q1",
+                "period": whole_minutes(seconds),
+            }
             metrics.append([{**fleet, "label": "mean of the fleet"}])
         limits = [{"label": title, "value": value} for title, value in chart.limits]
         left = {"label": chart.label, "showUnits": False, "min": chart.bottom, "max": chart.top}
@@ -117,7 +121,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         sent, fold = chart.series[0], FUNCTIONS[chart.fold]
         name, namespace = _quoted(sent.name), _quoted(self._config.namespace)
         is_rate = sent.drawn == "rate" and chart.fold != "count"
-        line: dict[str, Any] = {"id": "q1", "period": _minutes(seconds)}
+        line: dict[str, Any] = {"id": "q1", "period": whole_minutes(seconds)}
         if chart.by:
             machine = _keys(sent._replace(dims=()), scope)
             groups = ", ".join(
@@ -140,7 +144,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 raise Refused(f"--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not {scope.period} s")
             return scope.period
         short = [short for short in SHORT if scope.window <= short] if self._config.high_resolution else []
-        return short[0] if short else _minutes(scope.window)
+        return short[0] if short else whole_minutes(scope.window)
 
     def _alarm(self, alarm: advice.Alarm, scope: advice.Scope) -> dict[str, Any]:
         """
@@ -152,11 +156,11 @@ class CloudwatchAdvisor(CloudwatchPrices):
         https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
         """
         rule, counts = alarm.rule, alarm.rule.per == "host"
-        longer = 300 if alarm.minutes >= 15 and alarm.minutes % 5 == 0 else 60
-        seconds = math.lcm(60, math.ceil(scope.window)) if counts else max(longer, _minutes(scope.window))
-        periods = needed = max(1, math.ceil(alarm.minutes * 60 / seconds))
+        longer = 300 if rule.minutes >= 15 and rule.minutes % 5 == 0 else 60
+        seconds = math.lcm(60, math.ceil(scope.window)) if counts else max(longer, whole_minutes(scope.window))
+        periods = needed = max(1, math.ceil(rule.minutes * 60 / seconds))
         if rule.statistic == "sum":  # of the events within these minutes; once is enough
-            seconds, needed = max(_minutes(scope.window), _minutes(60 * alarm.minutes)), 1
+            seconds, needed = max(whole_minutes(scope.window), whole_minutes(60 * rule.minutes)), 1
             periods = math.ceil(FIRST_SEEN * 60 / seconds)
         if periods * seconds > MAX_LOOK_BACK * 60:
             raise Refused(f"--minutes: {rule.key}: an alarm of CloudWatch looks back {MAX_LOOK_BACK} minutes at most")
@@ -182,7 +186,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     def _query(self, alarm: advice.Alarm, scope: advice.Scope) -> str:
         sent, function = alarm.sent, FUNCTIONS[alarm.rule.statistic]
-        where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.but)
+        where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.rule.but)
         groups = _keys(sent._replace(dims=()), scope)
         query = f"{self._select(function, sent, scope)}{where and f' WHERE {where}'}"
         if not groups or alarm.rule.statistic == "absent":
@@ -217,10 +221,6 @@ def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[s
 def _keys(sent: advice.SentMetric, scope: advice.Scope) -> list[str]:
     """Return the dimensions, quoted: the metric's own, then the machine's or their placeholder."""
     return [*map(_quoted, sent.dims), *([scope.dims_as] if scope.dims_as else map(_quoted, scope.machine))]
-
-
-def _minutes(seconds: float) -> int:
-    return 60 * max(1, math.ceil(seconds / 60))
 
 
 def _quoted(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost, Shown
+from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost, Drawn, SentMetric, Shown
 from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
@@ -67,13 +68,25 @@ def fold_of(chart: Chart) -> str:
     return "avg" if chart.fold == "mean" else chart.fold
 
 
-def promql(chart: Chart, shown: Shown, series: str, keys: Sequence[str]) -> str:
-    """Return PromQL for a line of a graph; it shows the groups with the largest values, for minima the smallest."""
+def promql(
+    chart: Chart, shown: Shown, sent: SentMetric, series: str, keys: Sequence[str], *, drawn: Mapping[Drawn, str]
+) -> str:
+    """
+    Return PromQL for a line of a graph; it shows the groups with the largest values, for minima the smallest.
+
+    `series` selects the series, `keys` are the labels of groups, and `drawn` has the PromQL for each way to draw.
+    """
+    series = series if chart.fold == "count" else drawn.get(sent.drawn, "{}").format(series)
     if shown != "groups":
         return OF_ALL.get(shown, "{}").format(series)
     fold = fold_of(chart)
     which = "bottomk" if chart.fold == "min" else "topk"
     return f"{which}({MAX_GROUPS}, {fold} by ({', '.join(keys)}) ({series}))" if keys else f"{fold}({series})"
+
+
+def whole_minutes(seconds: float) -> int:
+    """Return the seconds of a period that clouds have: whole minutes, at least one."""
+    return 60 * max(1, math.ceil(seconds / 60))
 
 
 def document(content: object) -> tuple[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import dated, document, placed, read_prices, tiers
+from chipwatch_sinks.common.advice import dated, document, placed, read_prices, tiers, whole_minutes
 from chipwatch_sinks.google.rules import label_key, metric_type
 
 WIDTH, HEIGHT = 4, 4
@@ -110,7 +110,7 @@ class GoogleAdvisor(advice.Advisor):
         self, chart: advice.Chart, shown: advice.Shown, sent: advice.SentMetric, scope: advice.Scope
     ) -> dict[str, Any]:
         """Return the query for a line of a graph: its groups with the largest values, or for minima the smallest."""
-        seconds = f"{_period(scope) if scope.period is None else scope.period}s"
+        seconds = f"{whole_minutes(scope.window) if scope.period is None else scope.period}s"
         aggregation: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
         query = {"filter": f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', "aggregation": aggregation}
         line: dict[str, Any] = {
@@ -160,17 +160,20 @@ class GoogleAdvisor(advice.Advisor):
         """Return a condition on each series, also later ones; with `hosts`, on the number of machines that report."""
         rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
         parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
-        parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in alarm.but]
-        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": WORDS["aligners"][rule.statistic]}
+        parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in rule.but]
+        aggregation = {
+            "alignmentPeriod": f"{whole_minutes(scope.window)}s",
+            "perSeriesAligner": WORDS["aligners"][rule.statistic],
+        }
         what = {"filter": " AND ".join(parts), "trigger": {"count": 1}, "aggregations": [aggregation]}
-        duration = {"duration": f"{60 * math.ceil(0 if rule.statistic == 'sum' else alarm.minutes)}s"}  # whole minutes
+        duration = {"duration": f"{60 * math.ceil(0 if rule.statistic == 'sum' else rule.minutes)}s"}  # whole minutes
         if len(" AND ".join(parts)) > MAX_FILTER:
             raise Refused(f"the filter for {alarm.name} is longer than {MAX_FILTER} characters")
         if rule.statistic != "absent":
             limit = {"comparison": f"COMPARISON_{'LT' if rule.below else 'GT'}", "thresholdValue": alarm.threshold}
             return {"conditionThreshold": {**what, **limit, **duration}}
         least, most = ABSENT
-        if not least <= alarm.minutes <= most:
+        if not least <= rule.minutes <= most:
             raise Refused(f"--minutes: {rule.key}: Google waits {least} to {most:g} minutes for a metric")
         if hosts or rule.per == "fleet":
             aggregation["crossSeriesReducer"] = "REDUCE_COUNT"
@@ -179,8 +182,3 @@ class GoogleAdvisor(advice.Advisor):
         limit = {"comparison": "COMPARISON_LT", "thresholdValue": float(hosts)}
         missing = {"evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE"}
         return {"conditionThreshold": {**what, **limit, **duration, **missing}}
-
-
-def _period(scope: advice.Scope) -> int:
-    """Return the seconds of an alarm's window, rounded to whole minutes."""
-    return 60 * max(1, math.ceil(scope.window / 60))

@@ -7,24 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import (
-    MACHINE,
-    MAX_GROUPS,
-    MONTH,
-    Advisor,
-    Alarm,
-    Board,
-    Chart,
-    Cost,
-    Drawn,
-    Load,
-    Quota,
-    Scope,
-    SentMetric,
-    Shown,
-    Tariff,
-    Terms,
-)  # fmt: skip
+from chipwatch.contract import advice
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import dated, document, promql, read_prices, tiers
@@ -40,19 +23,19 @@ A graph's JSON for a PromQL query, with the keys that AWS's own dashboards have.
 From https://github.com/aws-observability/aws-observability-accelerator, artifacts/cloudwatch-dashboards; labels:
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-PromQL-Querying.html.
 """
-DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[5m])", "increase": "increase({}[5m])"}
+DRAWN: Final[Mapping[advice.Drawn, str]] = {"rate": "rate({}[5m])", "increase": "increase({}[5m])"}
 """A graph's way to show a counter -> its PromQL; five minutes hold several points of one-minute windows."""
 
 
-class OtlpAdvisor(Advisor):
+class OtlpAdvisor(advice.Advisor):
     """Prices for the sink's flavour of receiver, and dashboards if that is CloudWatch."""
 
-    board = Board(20, program="cloudwatch-promql", by_name=True)
+    board = advice.Board(20, program="cloudwatch-promql", by_name=True)
 
-    def __init__(self, config: Any, terms: Terms) -> None:
+    def __init__(self, config: Any, terms: advice.Terms) -> None:
         self._config, self._terms = config, terms
         self._book = read_prices(Path(__file__).with_name("prices.toml")).get(config.flavour, {})
-        self.tariff = Tariff(
+        self.tariff = advice.Tariff(
             service=self._book.get("service", "a receiver whose prices are not known"),
             charges_for="bytes" if config.flavour == "cloudwatch" else "points",
             apart="each host is a separate resource, whatever the dimensions are",
@@ -73,57 +56,53 @@ class OtlpAdvisor(Advisor):
             return size
         return 3 * size if self._config.gauges == "mean-min-max" else size + 48 + 2 * len(point.summary.values)
 
-    def costs(self, load: Load) -> Iterable[Cost]:
+    def costs(self, load: advice.Load) -> Iterable[advice.Cost]:
         book = self._book
         if self._config.flavour == "cloudwatch":
             price = self._terms.price_per_gb
-            yield Cost("GB of points, about", (load.bytes or 0) / 1e9, price, unit="GB")
+            yield advice.Cost("GB of points, about", (load.bytes or 0) / 1e9, price, unit="GB")
         elif self._config.flavour == "google":
             prices = tuple(zip((*book["tiers"], None), book["millions"], strict=True))
             samples = load.points * (3 if self._config.gauges == "mean-min-max" else 1) / 1e6
             yield from tiers("million samples", samples, prices, unit="million", as_of=dated(book))
         else:
-            yield Cost("million points", load.points / 1e6, None, unit="million")
+            yield advice.Cost("million points", load.points / 1e6, None, unit="million")
 
-    def quotas(self, load: Load) -> Iterable[Quota]:
-        book, requests = self._book, load.requests / MONTH
+    def quotas(self, load: advice.Load) -> Iterable[advice.Quota]:
+        book, requests = self._book, load.requests / advice.MONTH
         if limit := book.get("requests_per_second"):
-            yield Quota("requests/s", limit, requests, "an account has in a region", shared=True)
+            yield advice.Quota("requests/s", limit, requests, "an account has in a region", shared=True)
         elif limit := book.get("requests_per_minute"):
-            yield Quota("requests/s", limit / 60, requests, "a project has in a region by default", shared=True)
+            yield advice.Quota("requests/s", limit / 60, requests, "a project has in a region by default", shared=True)
 
-    def notes(self, load: Load) -> Iterable[str]:
+    def notes(self, load: advice.Load) -> Iterable[str]:
         if self._config.flavour == "plain":
             yield "Bytes are without compression; with gzip about a tenth of them is sent."
-        elif self._config.flavour == "cloudwatch":
-            yield "A point's bytes are its name, its attributes, its resource's attributes, time and value."
-            if self._terms.price_per_gb is None:
-                yield "The price of a GB is not known here; give it with --price-per-gb."
         if self._config.flavour == "google" and self._config.gauges == "histogram":
             yield "A histogram counts as several samples, which is not reckoned here."
-        if self._config.flavour == "cloudwatch":
-            yield from self._compared(load)
-
-    def _compared(self, load: Load) -> Iterable[str]:
-        """Yield how the cost compares with CloudWatch's for the same series sent by PutMetricData."""
+        if self._config.flavour != "cloudwatch":
+            return
+        yield "A point's bytes are its name, its attributes, its resource's attributes, time and value."
+        if self._terms.price_per_gb is None:
+            yield "The price of a GB is not known here; give it with --price-per-gb."
         bill = [*CloudwatchPrices(self._config, self._terms).costs(load._replace(bytes=None))]
         dollars = sum(line.dollars or 0.0 for line in bill)
         yield f"The same series by PutMetricData (--sink cloudwatch): {dollars:,.2f} dollars a month."
         if load.bytes:
             yield f"Both cost the same at {dollars / (load.bytes / 1e9):,.2f} dollars a GB."
 
-    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+    def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
         region = CloudwatchPrices(self._config, self._terms).region
         return document({"widgets": [*widgets(charts, region, "chart", lambda chart: _graph(chart, scope))]})
 
-    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
-        yield f"A graph shows the {MAX_GROUPS} series or groups with the highest values."
+    def omissions(self, charts: Sequence[advice.Chart]) -> Iterable[str]:
+        yield f"A graph shows the {advice.MAX_GROUPS} series or groups with the highest values."
 
-    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+    def alarms(self, alarms: Sequence[advice.Alarm], scope: advice.Scope) -> Iterable[str]:
         raise Refused("no alarms of PromQL for CloudWatch: send to the sink cloudwatch too, and use --cloud cloudwatch")
 
 
-def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
+def _graph(chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
     """Return a graph's properties; one dot of an increase covers the time range of its query."""
     first, graph = chart.series[0], json.loads(CHART)
     texts = [_query(chart, shown, sent) for shown, sent in chart.lines]
@@ -135,15 +114,14 @@ def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
     return {**graph, "title": title, "view": view, "data": {"queries": queries}}
 
 
-def _query(chart: Chart, shown: Shown, sent: SentMetric) -> str:
+def _query(chart: advice.Chart, shown: advice.Shown, sent: advice.SentMetric) -> str:
     """Return the query for a line of a graph; of many series it shows those with the highest values."""
-    over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
-    series = over.format(f"{{{json.dumps(sent.name)}}}")
-    text = promql(chart, shown, series, [_label(sent, key) for key in chart.by])
-    return f"topk({MAX_GROUPS}, {text})" if shown == "each" else text
+    keys = [_label(sent, key) for key in chart.by]
+    text = promql(chart, shown, sent, f"{{{json.dumps(sent.name)}}}", keys, drawn=DRAWN)
+    return f"topk({advice.MAX_GROUPS}, {text})" if shown == "each" else text
 
 
-def _label(sent: SentMetric, key: str) -> str:
+def _label(sent: advice.SentMetric, key: str) -> str:
     """Return PromQL's label for a key: a metric's own dimensions are attributes of points, others of the resource."""
-    word = "service.instance.id" if key == MACHINE else attribute_of(key)
+    word = "service.instance.id" if key == advice.MACHINE else attribute_of(key)
     return json.dumps(key if key in sent.metric.dims else f"@resource.{word}")

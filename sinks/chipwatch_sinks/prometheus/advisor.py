@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from chipwatch.contract.advice import Advisor, Alarm, Board, Chart, Cost, Load, Scope, Terms
+from chipwatch.contract.advice import Advisor, Board, Cost, Load, Terms
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch_sinks.common.advice import document
 from chipwatch_sinks.prometheus import grafana
 from chipwatch_sinks.prometheus.page import Format, Page
 
@@ -34,14 +33,6 @@ class PrometheusAdvisor(Advisor):
             " series for each scrape: its scrape_interval decides, not the interval of the agent."
         )
 
-    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        return document(grafana.dashboard(charts, scope))
-
-    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
-        return ()
-
-    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        return document(grafana.rules(alarms, scope))
-
-    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        return document(grafana.records(charts, scope))
+    dashboard = staticmethod(grafana.dashboard)
+    alarms = staticmethod(grafana.rules)
+    records = staticmethod(grafana.records)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Shown, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import fold_of, placed, promql
+from chipwatch_sinks.common.advice import document, fold_of, placed, promql
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
@@ -37,7 +37,7 @@ FORGOTTEN: Final = "6h"
 """Time for which a machine counts as missing after it has stopped being a target."""
 
 
-def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
+def dashboard(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     """Return a dashboard in Grafana's classic form; its variables choose the data source and the machines."""
     panels = []
     for number, (what, x, y) in enumerate(placed(charts, WIDTH, HEIGHT, service="this dashboard", limit=MAX_PANELS), 1):
@@ -49,7 +49,7 @@ def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
             panels.append({**place, **_panel(what, scope)})
     every = _family(charts[0].series[0]).name if charts else "up"
     model = json.loads(MODEL.replace("{every}", every))["dashboard"]
-    return {**model, "title": scope.prefix, "panels": panels}
+    return document({**model, "title": scope.prefix, "panels": panels})
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
@@ -82,21 +82,20 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
 
 def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
     """Return the query of a line of a graph, and the line's legend."""
-    over, keys = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}"), _keys(chart)
-    series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
+    keys, series = _keys(chart), f'{_family(sent).name}{{instance=~"$instance"}}'
     if shown == "groups":
         legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
     else:
         who = OF_ALL.get(shown) or _who(sent, "{{{{{}}}}}")
         legend = f"{sent.name} {who}" if len(chart.series) > 1 else who
-    return {"expr": promql(chart, shown, series, keys), "legendFormat": legend}
+    return {"expr": promql(chart, shown, sent, series, keys, drawn=DRAWN), "legendFormat": legend}
 
 
 def _keys(chart: Chart) -> list[str]:
     return ["instance" if key == MACHINE else _label(key) for key in chart.by]
 
 
-def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
+def records(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     """Return a file of recording rules, each of which makes a series for each group: level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
@@ -108,21 +107,15 @@ def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
         else:
             rules[what] = f"{grouped} ({family.name})"
     group = [{"record": name, "expr": expression} for name, expression in rules.items()]
-    return {"groups": [{"name": f"{scope.prefix}-records", "rules": group}]}
+    return document({"groups": [{"name": f"{scope.prefix}-records", "rules": group}]})
 
 
-def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
+def rules(alarms: Sequence[Alarm], scope: Scope) -> tuple[str]:
     """Return a file of alerting rules as JSON, which is YAML too; raise Refused for options that only clouds have."""
-    for flag, given in (
-        ("--autoscaling-group", scope.groups),
-        ("--notify", scope.notify),
-        ("--resource-type", scope.resources),
-    ):
-        if given:
-            raise Refused(
-                f"{flag}: Prometheus' rules have no such thing; Alertmanager decides by labels who is notified"
-            )
-    return {"groups": [{"name": scope.prefix, "rules": [_rule(alarm, scope) for alarm in alarms]}]}
+    flags = {"--autoscaling-group": scope.groups, "--notify": scope.notify, "--resource-type": scope.resources}
+    for flag in (flag for flag, given in flags.items() if given):
+        raise Refused(f"{flag}: Prometheus' rules have no such thing; Alertmanager decides by labels who is notified")
+    return document({"groups": [{"name": scope.prefix, "rules": [_rule(alarm, scope) for alarm in alarms]}]})
 
 
 def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
@@ -132,7 +125,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
     return {
         "alert": alarm.name,
         "expr": _condition(alarm, scope),
-        "for": f"{0 if rule.statistic == 'sum' else round(60 * alarm.minutes)}s",
+        "for": f"{0 if rule.statistic == 'sum' else round(60 * rule.minutes)}s",
         "labels": {"severity": rule.severity, "chipwatch_alarm": rule.key},
         "annotations": {
             "summary": f"{rule.title}{who}",
@@ -145,7 +138,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
 def _condition(alarm: Alarm, scope: Scope) -> str:
     """Return the PromQL expression that holds while something is wrong."""
     rule, family = alarm.rule, _family(alarm.sent)
-    matchers = ",".join([f'{label_name(key)}!="{value}"' for key, value in alarm.but])
+    matchers = ",".join([f'{label_name(key)}!="{value}"' for key, value in rule.but])
     series = f"{family.name}{matchers and f'{{{matchers}}}'}"
     if rule.statistic != "absent":
         limit = f"{'<' if rule.below else '>'} {_number(_scaled(alarm.threshold, family))}"

@@ -1,10 +1,8 @@
-"""Makes alarms for the metrics that are sent, by the rules of alarms.toml."""
+"""Makes alarms for the metrics that are sent, by the table of rules."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,19 +14,23 @@ from chipwatch.config.convert import nearest
 from chipwatch.contract.advice import Alarm, AlarmRule, Chart, SentMetric
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.rules import RULES as TABLE
 
 
-def _rule(key: str, row: Mapping[str, Any]) -> AlarmRule:
-    """Parse a table of alarms.toml; its condition reads like `mean below 5 for 60 min`."""
-    statistic, side, threshold, _, minutes, _ = row["condition"].split()
-    fields = {"key": key, "metric": "", "per": "series", "but": (), **row, "statistic": statistic}
-    fields |= {"below": side == "below", "threshold": float(threshold), "minutes": float(minutes)}
-    return msgspec.convert([fields[name] for name in AlarmRule._fields], AlarmRule)
+def _rule(signal: Mapping[str, Any], key: str, row: Mapping[str, Any]) -> AlarmRule:
+    """Return the rule of an alarm; its condition reads like `mean below 5 for 60 min`, or has the signal's limit."""
+    condition, _, minutes = row["condition"].partition(" for ")
+    statistic, *own = condition.split()
+    below, threshold = own or (signal.get("below"), signal.get("limit", 0.0))
+    but = [(name, value) for name, values in row.get("but", {}).items() for value in values]
+    fields = {"per": "series", **row, "key": key, "metric": signal["metric"], "statistic": statistic, "but": but}
+    fields |= {"below": below in (True, "below"), "threshold": float(threshold), "minutes": float(minutes.split()[0])}
+    return msgspec.convert([{**fields, "text": " ".join(row["text"])}[name] for name in AlarmRule._fields], AlarmRule)
 
 
-TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-RULES: Final = tuple(_rule(key, row) for key, row in TABLE.items())
-KEYS: Final = tuple(sorted(TABLE))
+_RULES = (_rule(one, *alarm) for one in TABLE["signals"] for alarm in one.get("alarms", {}).items())
+RULES: Final = tuple(sorted(_RULES, key=lambda rule: (rule.per != "series", rule.key)))
+KEYS: Final = tuple(sorted(rule.key for rule in RULES))
 
 
 def alarms(sent: Sequence[SentMetric], options: BoardOptions, *, count: bool) -> tuple[list[Alarm], list[str]]:
@@ -76,12 +78,13 @@ def _threshold(rule: AlarmRule, sent: SentMetric, options: BoardOptions) -> floa
 
 def _about(rule: AlarmRule, sent: Sequence[SentMetric], options: BoardOptions) -> Iterator[Alarm]:
     """Yield an alarm for each form in which the metric is sent; its name has the dimensions that only it has."""
-    minutes = options.minutes.get(rule.key, rule.minutes)
+    rule = rule._replace(minutes=options.minutes.get(rule.key, rule.minutes))
     shared = frozenset[tuple[str, str]].intersection(*map(_marks, sent)) if sent else frozenset()
     for metric in sent:
         own = [part for mark in sorted(_marks(metric) - shared) for part in mark if part]
         name = "-".join((options.prefix, rule.key, *own))
-        yield Alarm(name, rule, metric, _threshold(rule, metric, options), minutes)
+        but = tuple(pair for pair in rule.but if pair[0] in metric.dims)
+        yield Alarm(name, rule._replace(but=but), metric, _threshold(rule, metric, options))
 
 
 def _marks(sent: SentMetric) -> frozenset[tuple[str, str]]:

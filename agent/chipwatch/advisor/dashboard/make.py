@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,7 +34,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     named = {*config.sinks, *config.sink}
     sinks = {*named, *plugins.installed(plugins.ADVISORS)}
     given = in_case_of(options.cloud, sinks)
-    cloud = given if given in sinks else _drawn_by(given)
+    cloud = given if given in sinks else drawn_by_all().get(given.lower(), given)
     fit = [name for name in config.sink if sink_type(name, config) == cloud]
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
@@ -72,17 +71,7 @@ def _charts(sent: SentMetrics, options: BoardOptions, limits: Board) -> list[Cha
     return drawn
 
 
-def drawn_by_all() -> list[str]:
-    """Return the names of all clouds and programs that have dashboards."""
-    return [board.program or sink for sink, board in _boards()]
-
-
-def _boards() -> Iterator[tuple[str, Board]]:
-    for name in plugins.installed(plugins.ADVISORS):
-        if board := advisor_class(name).board:
-            yield name, board
-
-
-def _drawn_by(program: str) -> str:
-    """Return the sink whose metrics `program` draws; `program` itself if there is none."""
-    return next((name for name, board in _boards() if board.program == program.lower()), program)
+def drawn_by_all() -> dict[str, str]:
+    """Return the cloud or program that draws dashboards -> the sink whose metrics it draws."""
+    boards = {name: advisor_class(name).board for name in plugins.installed(plugins.ADVISORS)}
+    return {board.program or name: name for name, board in boards.items() if board}

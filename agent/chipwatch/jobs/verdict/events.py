@@ -10,7 +10,6 @@ from typing import Any, Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.engine.sampler import Sampler
 from chipwatch.engine.window import Window
-from chipwatch.history.event import Event
 from chipwatch.jobs.verdict.expect import COUNTS
 from chipwatch.jobs.verdict.rules import RULES, SIGNS, Seen
 
@@ -67,8 +66,12 @@ class EventHistory:
                 earlier = rises.pop()[1] if rises and at // MINUTE == rises[-1][0] // MINUTE else 0.0
                 rises.append((at, earlier + point.increase))
 
-    def events(self, points: Iterable[Datapoint]) -> Iterator[Event]:
-        """Yield the changes of the last tick that begin an incident; `points`: all of that tick, to name its jobs."""
+    def events(self, points: Iterable[Datapoint]) -> Iterator[tuple[int, str, str, dict[str, str]]]:
+        """
+        Yield the changes of the last tick that begin an incident: its time, its cause, a sentence, and dimensions.
+
+        `points`: all of that tick, to name its jobs.
+        """
         for point in self._changed:
             seen = Seen(point.metric.name, point.dims, point.value, rose=1.0)
             rule = next((rule for rule in SIGNS.get(seen.metric, ()) if rule.reason(seen)), None)
@@ -76,7 +79,7 @@ class EventHistory:
             if rule and reason and rule.incident:
                 jobs = sorted({other.dims.get("job", "") for other in points if other.metric.name == JOBS} - {""})
                 job = point.dims.get("job") or ", ".join(jobs[:MOST_JOBS])
-                yield Event(point.at, rule.incident, f"{reason.about} {reason.says}", {"job": job} if job else {})
+                yield point.at, rule.incident, f"{reason.about} {reason.says}", {"job": job} if job else {}
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
         """

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
-import signal
 import sys
 import threading
 import time
@@ -24,6 +21,7 @@ from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.contract.errors import os_text
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.sampler import Sampler
+from chipwatch.host.child_call import ask_child
 from chipwatch.jobs.verdict.callers import STARTED
 from chipwatch.jobs.verdict.events import WATCHED, EventHistory
 from chipwatch.jobs.verdict.expect import Expected, known_instances, parse
@@ -47,9 +45,6 @@ TWICE: Final = frozenset({"gpu.fault", "gpu.link.errors"})
 APART, LEAST_APART = 1.0, 0.3
 """Seconds between these two readings, and the least if time is short; with even less there is no second one."""
 MIN_WAIT: Final = 0.05
-ENDS: Final = 10
-"""Checks, within MIN_WAIT, whether a process has ended."""
-MAX_ANSWER: Final = 8 << 20
 
 
 def _left(seconds: float) -> float:
@@ -116,64 +111,21 @@ def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]
 
 
 def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
-    """
-    Read this machine in a child process; return its answer without waiting for its end.
+    """Read this machine in a child process, which may hang in a driver; return its answer, or why there is none."""
 
-    A process with a thread that hangs in a driver cannot end, and a process that waits for its end would hang, too.
-    """
-    receiver, sender = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
+    def read() -> Mapping[str, Any]:
         try:
-            os.close(receiver)
-            body = json.dumps(_read_apart(collectors, timeout)).encode()
-            while body:
-                body = body[os.write(sender, body) :]
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(sender)
-    body, is_closed = b"", False
-    while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
-        if not (part := os.read(receiver, 1 << 16)):
-            is_closed = True
-            break
-        body += part
-    os.close(receiver)
+            return _read(collectors, timeout)
+        except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # no memory, threads or files left
+            return _no_answer(f"the readings have ended: {os_text(problem)}")
+
     try:
-        answer: Mapping[str, Any] = json.loads(body)
-    except ValueError:
-        hangs = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
-        answer = _no_answer(_end_of(child) if is_closed else hangs)
-    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # this process may ignore SIGCHLD
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, os.WNOHANG)
+        answer: Mapping[str, Any] = ask_child(read, _left(CHILD_SHARE * timeout))
+    except TimeoutError:
+        return _no_answer(f"the readings did not return in {timeout:g} s: a driver or a file server may hang")
+    except ChildProcessError as end:
+        return _no_answer(f"the process of the readings has ended{end}")
     return answer
-
-
-def _read_apart(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
-    """Read this machine in this process, which is a child; if the host stops it, return the reason as the answer."""
-    try:
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):  # close standard output: a reader would wait for its end
-            os.dup2(null, standard)
-        return _read(collectors, timeout)
-    except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # no memory, threads or files left
-        return _no_answer(f"the readings have ended: {os_text(problem)}")
-
-
-def _end_of(child: int) -> str:
-    """Say how a child that closed its pipe has ended: by a signal or with an exit code. Leave it to be reaped."""
-    end = ""
-    with contextlib.suppress(ChildProcessError, AttributeError):  # SIGCHLD is ignored; macOS has no waitid below 3.13
-        for _ in range(ENDS):  # not for ever: it may hang in a driver while it ends
-            if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # type: ignore[attr-defined,unused-ignore]
-                is_signal = info.si_code != os.CLD_EXITED
-                end = f" by {signal.Signals(info.si_status).name}" if is_signal else f" with {info.si_status}"
-                break
-            time.sleep(MIN_WAIT / ENDS)
-    return f"the process of the readings has ended{end}"
 
 
 def _no_answer(why: str) -> Mapping[str, Any]:

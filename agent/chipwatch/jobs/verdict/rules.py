@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from chipwatch.contract import rules
 from chipwatch.jobs.verdict.callers import NOT_FIT
 
 HOUR: Final = 3600.0
@@ -89,22 +88,24 @@ class Rule(NamedTuple):
 RECOVERY: Final = "gpu.recovery_action"
 """https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"""
 GPU, RDMA, KERNEL, NVME, NEURON = "GPUs", "RDMA ports", "kernel log", "NVMe drives", "Neuron devices"
-GROUPS: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 
 
-def _rule(row: Mapping[str, Any]) -> Rule:
-    is_certain = row["severity"] == NOT_FIT and not row.get("alone")
-    return Rule(**{"incident": "not-fit" if is_certain else "", **row})
+def _rule(signal: Mapping[str, Any], only: Mapping[str, Sequence[str]], severity: str, *words: Any) -> Rule:
+    """Return the rule of a row of the table, with what its signal says and what differs."""
+    says, do, *more = words
+    incident = {"incident": "not-fit"} if severity == NOT_FIT and not any("alone" in each for each in more) else {}
+    row = {**incident, **signal, **dict(*more), "only": only, "severity": severity, "says": says}
+    row["do"] = rules.RULES["do"].get(do, do)
+    return Rule(**{name: row[name] for name in Rule._fields if name in row})
 
 
-TABLE: Final = tuple(_rule({**group["of"], **rule}) for group in GROUPS for rule in group["rules"])
+TABLE: Final = tuple(_rule(one, *row) for one in rules.RULES["signals"] for row in one.get("verdict", ()))
 RULES: Final = tuple(rule for rule in TABLE if rule.severity)
 """
-All rules of rules.json (TABLE), and those that count for a verdict (RULES). A group there shares its fields.
+All rules of the table (TABLE), and those that count for a verdict (RULES).
 
 Severities and hourly limits follow the health watches of DCGM 4.6: its failure is not fit, its warning degraded.
 A GPU without any NVLink is only degraded, because some machines have no NVLink bridge.
-The file is JSON because every start reads it: TOML takes a hundred times as long.
 """
 BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
     rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES

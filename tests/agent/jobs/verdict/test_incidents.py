@@ -19,7 +19,7 @@ def found(*ticks, born=AT):
     for n, tick in enumerate(ticks):
         history.take(tick, tick[0].at if tick else born + n)
         events += history.events(tick)
-    return [(event.cause, event.text, event.dims.get("job")) for event in events]
+    return [(cause, text, dims.get("job")) for _, cause, text, dims in events]
 
 
 def xid(at, value, number="79", action="restart_machine", start=AT - S):
