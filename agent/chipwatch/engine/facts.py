@@ -86,10 +86,8 @@ class FactsReader:
 
 
 def _is_sound(fact: Any) -> bool:
-    if (numbers := NUMBERS.get(type(fact))) is None:
-        return True
-    for name, default in numbers.items():
+    for name, default in NUMBERS.get(type(fact), {}).items():
         value = getattr(fact, name)
         if value is not default and not isinstance(value, (int, float)):
             return False
-    return type(fact.dims) is Dimensions
+    return type(fact) not in NUMBERS or type(fact.dims) is Dimensions

@@ -288,15 +288,21 @@ def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
 def test_the_cards_are_listed_again_when_others_answer(machine, until):
     machine.card(3)
     page = machine.bin / "page"
-    page.write_text("DeviceId, GPU Power (W)\n0, 12.5\n")
+
+    def answer(*watts):
+        rows = "".join(f"{n}, {power}\n" for n, power in enumerate(watts))
+        page.with_suffix(".new").write_text(f"DeviceId, GPU Power (W)\n{rows}")
+        page.with_suffix(".new").replace(page)  # the tool may be reading
+
+    answer(12.5)
     machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; cat {page}")
     collector = machine.collector(tool_interval=0)
     collector._clock = time.monotonic_ns
     until(lambda: read(collector)[0])
-    page.write_text("DeviceId, GPU Power (W)\n0, 12.5\n1, 13.5\n")
+    answer(12.5, 13.5)
     assert until(lambda: read(collector)[1]) == ["xpu-smi reported other GPUs than it listed before"]
-    page.write_text("DeviceId, GPU Power (W)\n0, 14.5\n")
-    assert until(lambda: read(collector)[0].get(("gpu.power", "3")) == 14.5)
+    answer(14.5)
+    until(lambda: read(collector)[0].get(("gpu.power", "3")) == 14.5)
     collector.close()
 
 
