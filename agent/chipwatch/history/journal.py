@@ -61,19 +61,21 @@ class SeriesTable:
         """True once a series was left out, since there was no place for it."""
         self.present = 0
         """Number of series in the last tick that have a place."""
-        self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
+        self._orders: deque[tuple[Order, Sequence[int]]] = deque(maxlen=MOST_ORDERS)
         """The last orders in which points came, with the point of each place, so that most ticks look up no series."""
 
-    def known(self, order: Order) -> list[int] | None:
+    def known(self, order: Order) -> Sequence[int] | None:
         """Return the number of the point of each place, -1 for a place without one; None if the order is new."""
         return next((picks for known, picks in self._orders if known == order), None)
 
-    def take(self, order: Order) -> list[int]:
+    def take(self, order: Order) -> Sequence[int]:
         """Remember a new order, of which `learn` has taken all series; return the same as `known`."""
         keys = ((metric.name, dims) for metric, dims in zip(*order[:2], strict=True))
         point_of = {self._places.get(key): number for number, key in enumerate(keys)}
         self.present = len(point_of.keys() - {None})
-        picks = [point_of.get(place, -1) for place in range(len(self.starts))]
+        picks: Sequence[int] = [point_of.get(place, -1) for place in range(len(self.starts))]
+        if picks == [*range(len(order[0]))]:  # as a rule; a journal then takes the values as they are
+            picks = range(len(order[0]))
         self._orders.appendleft((order, picks))
         return picks
 
@@ -143,8 +145,8 @@ class Journal:
         )
 
     def add(self, points: Sequence[Datapoint], at: int) -> None:
-        """Write the points of a tick; raise OSError."""
-        metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True) if points else ((),) * 5
+        """Write the points of a tick, at least one; raise OSError."""
+        metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True)
         order = metrics, all_dims, starts
         if (picks := self.table.known(order)) is None:
             texts = self.table.learn(*order)
@@ -153,10 +155,10 @@ class Journal:
                 self.points += SERIES * len(some)
             picks = self.table.take(order)
         numbers: list[float | None] = [*values, None]  # -1 picks the None
-        each_moment, lines = sorted({*moments}) or [at], list[bytes]()
-        for moment in each_moment:
-            row = [*map(numbers.__getitem__, picks)]
-            if len(each_moment) > 1:  # a late reading has an earlier time
+        lines, is_late = list[bytes](), moments.count(at) < len(moments)  # a late reading has an earlier time
+        for moment in sorted({*moments}) if is_late else (at,):
+            row = [*values] if picks == range(len(values)) else [*map(numbers.__getitem__, picks)]
+            if is_late:
                 row = [number if moments[n] == moment else None for n, number in zip(picks, row, strict=True)]
             for place in self.table.gauges if self._rounds else ():
                 row[place] = _rounded(row[place])
