@@ -170,7 +170,8 @@ class Spool:
                         self._in_flight -= 1
                     self._end(chunk, {entry: ended}, flush=False)
             self.file.note_state(state)
-            self.file.flush()
+            if self.file.flush() and not self._queue:
+                self.file.do(methodcaller("shrink"))
 
     def release(self) -> None:
         """Give back the points that were taken and are not acknowledged."""

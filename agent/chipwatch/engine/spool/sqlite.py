@@ -25,6 +25,8 @@ from chipwatch.engine.spool.file import NEWEST, Chunk
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
 """Most unreadable chunks that are kept for a person to look at; older ones are deleted."""
+SHRINK: Final = 8 << 20
+"""Bytes that are written until the file gives the room of ended chunks back; less is filled again soon."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files that SQLite makes for a database."""
 
@@ -99,6 +101,8 @@ class Store:
         except BaseException:
             self._lock.close()
             raise
+        self._written = path.stat().st_size
+        """Bytes written since the file was last made smaller."""
 
     @classmethod
     def load(cls, path: Path) -> Content:
@@ -191,6 +195,7 @@ class Store:
                  with_checksum(chunk.destination)),
             )  # fmt: skip
             self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
+        self._written += len(body)
         return len(body)
 
     def noted(self, name: str) -> bytes:
@@ -223,6 +228,13 @@ class Store:
             if front:
                 key, done = front
                 db.execute("UPDATE chunk SET done = ?, rest = points - ? WHERE key = ?", (done, done, key))
+
+    def shrink(self) -> None:
+        """Give the room of ended chunks back to the disk, once SHRINK bytes were written since the last time."""
+        if self._written >= SHRINK:
+            self._written = 0
+            # A script, since `execute` ends the first one after a page.
+            self._db.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);")
 
     def readdress(self, old: bytes, new: bytes) -> None:
         """Change the label of the destination from `old` to `new` in all chunks."""
