@@ -50,10 +50,6 @@ class RaisingInRestore(Stub):
     def restore(self, saved):
         raise KeyError("no luck")
 
-class HangingInRestore(Stub):
-    def restore(self, saved):
-        threading.Event().wait()
-
 class RaisingInSaved(Stub):
     def saved(self):
         raise SystemExit("no luck")
@@ -61,15 +57,6 @@ class RaisingInSaved(Stub):
 class TextInSaved(Stub):
     def saved(self):
         return "no bytes"
-
-class HangingInSaved(Stub):
-    def saved(self):
-        threading.Event().wait()
-
-class HangingInDerive(Stub):
-    def derive(self, tick, at, facts):
-        threading.Event().wait()
-        yield
 
 class Forking(Stub):
     def derive(self, tick, at, facts):
@@ -301,15 +288,11 @@ def ticks(running):
     return len(set.intersection(*times))
 
 
-def test_processors_that_raise_or_hang_lose_their_own_work_and_are_named(start, until, tmp_path):
-    hangs = "its last call has not returned; passed over until it does"
+def test_processors_that_raise_lose_their_own_work_and_are_named(start, until, tmp_path):
     said = {
         "RaisingInRestore": "cannot take its state from",
-        "HangingInRestore": hangs,
         "RaisingInSaved": "cannot save its state: no luck",
         "TextInSaved": "cannot save its state: expected bytes, got str",
-        "HangingInSaved": hangs,
-        "HangingInDerive": hangs,
     }
     (tmp_path / "state").mkdir()
     for kind in said:

@@ -18,10 +18,10 @@ class Processor(ABC):
     outside. `derive` must be there; every other method does nothing unless you write it. Register the class in the
     entry point group `chipwatch.processors`: the entry point's name is the configuration key.
 
-    The agent calls `derive` once for each tick with the datapoints of the collectors and of the processors before it,
-    always on a thread for this processor alone. Processors run in the order of their names. An exception costs only
-    this processor's points of this tick. So does a call that takes over two seconds; the processor is then skipped
-    until the call returns. So use no file, socket, thread or sleep. The agent sets no attribute of a processor.
+    The agent calls `derive` once for each tick with the datapoints of the collectors and of the processors before it.
+    Processors run in the order of their names. An exception costs only this processor's points of this tick. The
+    clock's thread makes the call, so one that never returns blocks the agent: use no file, socket, thread or sleep.
+    The agent sets no attribute of a processor.
     """
 
     metrics: Sequence[Metric] = ()

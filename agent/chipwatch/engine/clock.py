@@ -342,8 +342,6 @@ class Pipeline:
             self._survive(f"sink {route.name}", route.spool.close)
         for sampler in self.samplers:
             sampler.join(CLOSING if sampler.ok else 0.0)
-        for derivation in self.derivations:
-            derivation.close()
 
 
 def _idle(facts: DeviceFacts) -> set[int]:

@@ -62,7 +62,6 @@ NOTICES: Final[Mapping[str, Mapping[str, Notice]]] = {
     D: {
         "failed": Notice(ERROR, FAILED),
         "partial": Notice(WARNING),
-        "skipped": Notice(WARNING, FAILED, "its calls return again"),
         "not finite": Notice(WARNING, LEFT_OUT),
         "malformed": Notice(ERROR, LEFT_OUT),
         "breach": Notice(WARNING),

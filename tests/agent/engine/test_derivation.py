@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 
 import pytest
 
@@ -53,21 +52,6 @@ def derive_all(derivations, points, at):
     """Derive as the clock does."""
     for derivation in derivations:
         points += derivation.run(tuple(points), at)
-
-
-def test_a_processor_whose_thread_cannot_be_started_costs_no_reading_and_is_tried_again(monkeypatch, caplog):
-    def full(thread):
-        raise RuntimeError("can't start new thread")
-
-    derivation, points = made(Sum()), [READ.point(7, 1.0)]
-    with monkeypatch.context() as scarce:
-        scarce.setattr(threading.Thread, "start", full)
-        derive_all([derivation], points, 7)
-    assert (values(points), derivation.ok, derivation.counts) == ([1.0], False, {"skipped": 1})
-    assert caplog.messages == ["processor made: can't start new thread; tried again in the next tick"]
-    derive_all([derivation], points, 7)
-    assert (values(points), derivation.ok) == ([1.0, 1.0], True)
-    derivation.close()
 
 
 def test_each_processor_sees_the_points_of_collectors_and_of_earlier_processors():
