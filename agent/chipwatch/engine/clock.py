@@ -100,11 +100,11 @@ class TickReadings:
         samplers: Sequence[Sampler],
         derivations: Sequence[Derivation],
         grace: float,
-        is_cut: Callable[[], bool],
+        stop: StopRequest,
         progress: Progress,
     ) -> None:
-        """Wait at most `grace` seconds for readings, and no longer once `is_cut` returns True."""
-        self._derivations, self._grace, self._is_cut, self._progress = derivations, grace, is_cut, progress
+        """Wait at most `grace` seconds for readings; after a request to stop, only in the last tick."""
+        self._derivations, self._grace, self._stop, self._progress = derivations, grace, stop, progress
         needs_facts = any(derivation.needs.facts for derivation in derivations)
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.needs.pids]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
@@ -117,7 +117,7 @@ class TickReadings:
         self._points: list[Datapoint] = []
         self._facts: list[object] = []
 
-    def gather(self, at: int, grace: float | None, *, is_last: bool) -> list[Datapoint]:
+    def gather(self, at: int, grace: float | None) -> list[Datapoint]:
         """
         Return the points that collectors yield within `grace` seconds, and the points that processors derive from them.
 
@@ -125,7 +125,7 @@ class TickReadings:
         """
         self._points, self._facts = [], []
         deadline = time.monotonic() + (self._grace if grace is None else grace)
-        with_devices = self._read_all(at, deadline, is_last=is_last)
+        with_devices = self._read_all(at, deadline)
         tick: tuple[Datapoint, ...] = ()
         for derivation in self._derivations:
             if derivation.is_wanted(with_devices=with_devices):
@@ -137,7 +137,7 @@ class TickReadings:
             self._points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         return self._points
 
-    def _read_all(self, at: int, deadline: float, *, is_last: bool) -> bool:
+    def _read_all(self, at: int, deadline: float) -> bool:
         """Read the collectors that are due, followers last; return whether a collector that finds devices is due."""
         now = time.monotonic()
         due = [sampler for sampler in self._first if sampler.is_due(now)]
@@ -149,22 +149,22 @@ class TickReadings:
                 else:
                     follower.follow((), ())
                     due.append(follower)
-        self._read(due, at, deadline, is_last=is_last)
+        self._read(due, at, deadline)
         if finders and self._followers:
             facts = [self.devices[finder.name] for finder in finders if finder.name in self.devices]
             pids = {process.pid for devices in facts for process in devices.processes or ()}
             idle = {pid for devices in facts for pid in _idle(devices)}
             for follower in self._followers:
                 follower.follow(pids, idle)
-            self._read(self._followers, at, max(deadline, time.monotonic() + self._grace), is_last=is_last)
+            self._read(self._followers, at, max(deadline, time.monotonic() + self._grace))
         return any(finder.is_due(now) for finder in finders)
 
-    def _read(self, samplers: Sequence[Sampler], at: int, deadline: float, *, is_last: bool) -> None:
+    def _read(self, samplers: Sequence[Sampler], at: int, deadline: float) -> None:
         """Take late readings, then a new one of each sampler; wait until `deadline` for readings on other threads."""
         waited_for, own = list[Sampler](), list[Sampler]()
         for sampler in samplers:
             if sampler.is_busy:
-                if is_last and not sampler.is_hung:
+                if self._stop.is_last and not sampler.is_hung:
                     waited_for.append(sampler)
                     continue
                 self._take(sampler, 0.0)
@@ -177,7 +177,7 @@ class TickReadings:
         for sampler in waited_for:
             # A signal that stops the agent does not end a wait, so each wait is short.
             while not self._take(sampler, min(GRACE, deadline - time.monotonic())):
-                if self._is_cut() or time.monotonic() >= deadline:
+                if (self._stop.at and not self._stop.is_last) or time.monotonic() >= deadline:
                     break
 
     def _take(self, sampler: Sampler, timeout: float) -> bool:
@@ -218,7 +218,7 @@ class Pipeline:
         self._stop = StopRequest()
         self.progress = Progress()
         grace = min(GRACE, interval / 2)
-        self._readings = TickReadings(samplers, derivations, grace, self._is_cut, self.progress)
+        self._readings = TickReadings(samplers, derivations, grace, self._stop, self.progress)
         self.ticks = self.missed = 0
         self.ticked: float | None = None
         """End of the last tick (monotonic seconds), or None."""
@@ -244,10 +244,6 @@ class Pipeline:
         """The last devices and processes by collector, which may be late; empty unless somebody needs facts."""
         return self._readings.devices
 
-    def _is_cut(self) -> bool:
-        """Return whether a tick must not wait any more: after a stop, unless it is the last tick."""
-        return self.stopped is not None and not self._stop.is_last
-
     def start(self) -> None:
         """Start the threads; raise RuntimeError if the system cannot start one."""
         for sampler in self.samplers:
@@ -261,7 +257,7 @@ class Pipeline:
 
         With `grace`, the points are sorted.
         """
-        points = self._readings.gather(at, grace, is_last=self._stop.is_last)
+        points = self._readings.gather(at, grace)
         self.progress.what = "a listener"
         for listener in self.listeners:
             self._survive("listener", listener, points, at)

@@ -327,7 +327,6 @@ class Worker(SinkDelivery):
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._watcher = ThrottledLogger(log, name)
-        self._was_stuck = False
 
     def start(self) -> None:
         """Start the thread; raise RuntimeError if the system cannot."""
@@ -363,12 +362,10 @@ class Worker(SinkDelivery):
 
     def watch(self) -> None:
         """Log it if the sink's thread hangs or has ended, and when it answers again."""
-        stuck = self.stuck
-        if stuck:
+        if stuck := self.stuck:
             self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._log.kept()}")
-        elif self._was_stuck:
+        else:
             self._watcher.resolved("stuck", "answers again")
-        self._was_stuck = stuck is not None
 
     def _run(self) -> None:
         pause, is_last = None, False

@@ -7,8 +7,9 @@ import json
 import logging
 import os
 import time
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from chipwatch.base.redaction import without_secrets
 from chipwatch.base.system import open_locked
@@ -20,8 +21,8 @@ NAME: Final = "alive"
 """Name of the file in the state folder."""
 SIZE: Final = 512
 """Size of the file (bytes); each record overwrites the last one."""
-MAX_TIME: Final = 40
-"""Most characters of a record's time."""
+MAX_AFTER: Final = 470
+"""Most bytes of a record after its time."""
 MAX_REASON: Final = 200
 """Most characters of the reason why the agent is not ready."""
 MAX_MISSED: Final = 3
@@ -47,10 +48,8 @@ class Heartbeat:
     def __init__(self, path: Path, interval: float) -> None:
         """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
         self._file, self._late = open_locked(path, PAUSES), tick_timeout(interval)
-        self._why: str | None = ""
-        self._ending = self._after({})
         try:
-            self._write("null")
+            self._write("null", None)
         except OSError:
             self.close()
             raise
@@ -58,25 +57,25 @@ class Heartbeat:
     def beat(self, why: str | None) -> None:
         """Record that a tick has ended now; `why`: the reason why the agent is not ready, or None."""
         with contextlib.suppress(OSError, ValueError):  # a probe then sees that the last record is old
-            if why != self._why:
-                reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
-                self._why, self._ending = why, self._after({"why": reason})
-            self._write(repr(time.monotonic()))
+            self._write(repr(time.monotonic()), why)
 
     def close(self) -> None:
         """Unlock and close the file; safe to call twice."""
         self._file.close()
 
-    def _after(self, reason: dict[str, str | None]) -> str:
-        """Return the part of a record that follows its time; it changes only with the reason."""
-        record: dict[str, Any] = {"late": self._late, **reason, "pid": os.getpid()}
-        while len(rest := json.dumps(record, separators=(",", ":"))) >= SIZE - MAX_TIME:
-            record["why"] = record["why"][: len(record["why"]) // 2]  # JSON may write a character as six bytes
-        return rest[1:]
-
-    def _write(self, at: str) -> None:
+    def _write(self, at: str, why: str | None) -> None:
         self._file.seek(0)
-        self._file.write(f'{{"at":{at},{self._ending}'.encode().ljust(SIZE - 1) + b"\n")
+        text = f'{{"at":{at},{_after_time(self._late, why, os.getpid())}'
+        self._file.write(text.encode().ljust(SIZE - 1) + b"\n")
+
+
+@lru_cache(maxsize=2)
+def _after_time(late: float, why: str | None, pid: int) -> str:
+    """Return the part of a record that follows its time."""
+    reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
+    while len(text := json.dumps({"late": late, "why": reason, "pid": pid}, separators=(",", ":"))) > MAX_AFTER:
+        reason = (reason or "")[: len(reason or "") // 2]  # JSON may write a character as six bytes
+    return text[1:]
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

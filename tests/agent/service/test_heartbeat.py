@@ -27,7 +27,7 @@ def record(tmp_path):
 
 
 def test_before_the_first_tick_it_has_no_time(alive, tmp_path):
-    assert record(tmp_path) == {"at": None, "late": 15.0, "pid": os.getpid()}
+    assert record(tmp_path) == {"at": None, "late": 15.0, "why": None, "pid": os.getpid()}
 
 
 def test_a_beat_says_when_and_why_not_ready(alive, tmp_path):

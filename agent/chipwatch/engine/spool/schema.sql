@@ -1,5 +1,3 @@
--- Before the first table, so that a new file can shrink.
-PRAGMA auto_vacuum=INCREMENTAL;
 PRAGMA journal_mode=WAL;
 PRAGMA synchronous=NORMAL;
 PRAGMA cache_size=-256;

@@ -135,7 +135,7 @@ class Store:
         db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
         try:
             db.text_factory = bytes.decode  # a corrupt text then raises UnicodeDecodeError
-            db.executescript(SCHEMA)
+            db.executescript(f"PRAGMA auto_vacuum=INCREMENTAL; {SCHEMA}")  # so that a new file can shrink
         except BaseException:
             db.close()
             raise
