@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -60,12 +59,9 @@ class Stat(NamedTuple):
 _FIELDS: Final = itemgetter(0, 1, 11, 12, 13, 14, 17, 19, 21)
 
 
-@lru_cache(512)
 def parse_stat(data: bytes) -> Stat:
     """
     Parse /proc/PID/stat, where the name of the process may have any character, also `)`; raise ValueError.
-
-    Cached, since most processes sleep between two readings.
 
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
@@ -110,6 +106,8 @@ class Member:
     """A process of the tree at its last reading."""
 
     stat: Stat
+    text: bytes = b""
+    """The text of `stat`; most processes sleep between two readings, so that it is the same."""
     read: int = 0
     written: int = 0
 
@@ -280,10 +278,16 @@ class ProcTree:
         return {*map(int, filter(str.isdecimal, names))} - {self._agent}
 
     def _stat(self, pid: int) -> Stat | None:
+        member = self._members.get(pid)
         try:
-            stat = parse_stat(self._opened.read(pid, "stat", pid in self._members))
+            text = self._opened.read(pid, "stat", member is not None)
+            if member and text == member.text:
+                return member.stat
+            stat = parse_stat(text)
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
+        if member:
+            member.text = text
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
