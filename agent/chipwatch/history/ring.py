@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
 import os
 import re
@@ -18,7 +17,7 @@ import msgspec
 
 from chipwatch.base.system import open_locked
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.history.columns import ERRORS, LONGEST, Line, checksummed, is_whole, unzipped
+from chipwatch.history.columns import ERRORS, LONGEST, Line, NotARecording, checksummed, is_whole, unzipped
 from chipwatch.history.event import WHY, Event
 from chipwatch.history.journal import MINUTE, STEP, Header, Journal, Recording, Wants, encode_json, open_private
 
@@ -47,9 +46,9 @@ class Ring(Recording):
 
     def __init__(self, state: Path, keep: float, header: Header, wants: Wants = lambda *_: True) -> None:
         """
-        Lock a folder below `state`, and make incidents of the journals that killed agents left; raise OSError.
+        Lock a folder below `state`, and make incidents of the journals that killed agents left.
 
-        Series that nobody `wants` are left out.
+        Raise OSError, or NotARecording if RINGS agents use `state`. Series that nobody `wants` are left out.
         """
         self._kept = int(keep * 1e9)
         super().__init__(header, min(MINUTE, self._kept // PARTS), wants)
@@ -186,7 +185,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def _unlocked(state: Path) -> list[tuple[Path, FileIO]]:
-    """Lock the folders that no other agent uses; return at least one, each with its lock, or raise OSError."""
+    """Lock the folders that no other agent uses; return at least one, each with its lock. Raise as Ring does."""
     free: list[tuple[Path, FileIO]] = []
     for number in range(RINGS):
         folder = state / f"recorder{f'-{number}' if number else ''}"
@@ -194,7 +193,5 @@ def _unlocked(state: Path) -> list[tuple[Path, FileIO]]:
             if not free or folder.is_dir():
                 free.append((folder, open_locked(folder / "lock")))
     if not free:
-        raise OSError(
-            errno.EBUSY, f"{RINGS} agents keep their last minutes in {state}; set another --spool for this one"
-        )
+        raise NotARecording(f"{RINGS} agents keep their last minutes in {state}; set another --spool for this one")
     return free

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -254,7 +253,7 @@ class Recorder:
             level = self._level
             if target is self._file and target:
                 level, self.trouble = logging.ERROR, f"nothing after {time.strftime('%H:%M:%S')}: {os_text(problem)}"
-            elif getattr(problem, "errno", 0) == errno.EBUSY:
+            elif isinstance(problem, NotARecording):  # other agents have all rings
                 level = logging.WARNING
             if not is_known:
                 log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
@@ -262,5 +261,4 @@ class Recorder:
 
     def files(self) -> Iterator[Path]:
         """Yield the files of this run that exist."""
-        file = [self._file.path] if self._file else []
-        yield from (path for path in (*file, *self.incidents) if path.exists())
+        yield from (path for path in (self._file and self._file.path, *self.incidents) if path and path.exists())
