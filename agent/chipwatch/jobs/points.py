@@ -50,14 +50,13 @@ class JobPoints:
                 if device.work is not None and account.owner is not OTHER:
                     family.work.append(device.work)
                 if self.level >= metrics.HELD.level:
-                    dims = _dims_of(
-                        account.owner if account.owner is OTHER else holder.owner, self._with_user, device.dims
-                    )
+                    owner = OTHER if account.owner is OTHER else holder.owner
+                    dims = _dims_of(owner, self._with_user, device.dims)
                     shares[dims] = shares.get(dims, 0.0) + holder.share
             for dims, share in shares.items():
                 yield metrics.HELD.point(at, share, dims)
             if device.sharing and self.level >= metrics.JOBS.level:
-                yield metrics.JOBS.point(at, len(device.held), _with(device.dims, basis=device.sharing))
+                yield metrics.JOBS.point(at, len(device.held), _with(device.dims, "basis", device.sharing))
         for family in families.values():
             yield from self._family(family, at)
 
@@ -65,13 +64,13 @@ class JobPoints:
         dims = _dims_of(family.account.owner, self._with_user)
         account = self._ledger.to_send(family.account)
         for source, count in family.gpus.items():
-            yield metrics.GPUS.point(at, count, _with(dims, source=source))
+            yield metrics.GPUS.point(at, count, _with(dims, "source", source))
         for state, spent in account.times.items():
             start = account.starts[state]
-            yield metrics.GPU_TIME.point(at, spent / SECOND, _with(dims, state=state), start_time=start)
+            yield metrics.GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=start)
         for cause, spent in account.idle.items() if self.level >= metrics.JOB_IDLE.level else ():
             start = account.starts[CAUSE + cause]
-            yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, cause=cause), start_time=start)
+            yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, "cause", cause), start_time=start)
         if len(family.work) > 1:
             yield metrics.IMBALANCE.point(at, 100 * (max(family.work) - min(family.work)), dims)
         if account.memory:
@@ -101,7 +100,7 @@ class JobPoints:
             for metric, key, by_word in times if place[0][0] == "gpu" else ():
                 for word, time in by_word.items():
                     start = spent.starts.setdefault(key + word, self._ledger.clocks.ticked)
-                    yield metric.point(at, time / SECOND, _with(device.dims, **{key: word}), start_time=start)
+                    yield metric.point(at, time / SECOND, _with(device.dims, key, word), start_time=start)
 
 
 @lru_cache(maxsize=20_000)
@@ -111,8 +110,8 @@ def _dims_of(owner: Owner, with_user: bool, device: Dimensions | None = None) ->
 
 
 @lru_cache(maxsize=20_000)
-def _with(dims: Dimensions, **more: str) -> Dimensions:
-    return dims | more
+def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
+    return dims | {key: value}
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from chipwatch.config.convert import nearest
 from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.rules import RULES
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.jobs.verdict.rules import Reason, Seen
 
@@ -142,7 +143,7 @@ def _count(
     slow = {key: actual for key, actual in sorted(rates.items(), key=str) if actual is not None and actual < rate}
     if len(works) - len(slow) - len(unrated) >= number:
         return [], ""
-    speed, advice = f"{rate:g} Gbit/s", "Check the cable and the port of the switch."
+    speed, advice = f"{rate:g} Gbit/s", RULES["do"]["cable, switch"]
     wrong = [Reason(_name(key), DEGRADED, f"runs at {actual:g} of {speed}", advice) for key, actual in slow.items()]
     return wrong, f"{number} of {speed} expected; the rate of {_names(unrated)} cannot be read" if unrated else ""
 
