@@ -71,13 +71,14 @@ class JobPoints:
         for cause, spent in account.idle.items() if self.level >= metrics.JOB_IDLE.level else ():
             start = account.starts[CAUSE + cause]
             yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, "cause", cause), start_time=start)
-        if len(family.work) > 1:
+        if len(family.work) > 1 and self.level >= metrics.IMBALANCE.level:
             yield metrics.IMBALANCE.point(at, 100 * (max(family.work) - min(family.work)), dims)
         if account.memory:
             yield metrics.MEMORY.point(at, account.memory, dims)
         if account.times:
             start = min(account.starts.values())
-            yield metrics.ENERGY.point(at, account.energy, dims, start_time=start)
+            if self.level >= metrics.ENERGY.level:
+                yield metrics.ENERGY.point(at, account.energy, dims, start_time=start)
             if (cost := self._ledger.cost(sum(account.times.values()) / SECOND)) is not None:
                 yield metrics.COST.point(at, cost, dims, start_time=start)
 

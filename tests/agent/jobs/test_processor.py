@@ -8,14 +8,16 @@ import time
 
 import pytest
 from rich.cells import cell_len
-from tests.agent.jobs.machine import SECOND, START, Machine, dims_of, job
+from tests.agent.jobs.machine import SECOND, START, TICK, Machine, dims_of, job
 
 from chipwatch.commands.answers import jobs_text as as_text
-from chipwatch.contract.datapoint import Dimensions, counter
+from chipwatch.contract.datapoint import Dimensions, Level, counter
 from chipwatch.contract.facts import Device, DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import Allocation, Owner
+from chipwatch.contract.plugin import Given
 from chipwatch.host.gpu_metrics import UTILIZATION
 from chipwatch.jobs.ledger import JobLedger
+from chipwatch.jobs.metrics import ALL
 from chipwatch.jobs.processor import JobsProcessor
 
 ADA, BOB = job(41337, user="ada", partition="long"), job(41340, user="bob")
@@ -44,6 +46,35 @@ def test_devices_without_processes_and_activity_are_left_out():
     machine.facts = [DeviceFacts(SECOND, None, {"0": dims_of(0)}, [], "gpu", [Device(dims_of(0), "H100")])]
     assert [*machine.processor.derive([UTILIZATION.point(START, 50.0, dims_of(0))], START, machine.facts)] == []
     assert machine.processor.answer()["devices"] == []
+
+
+def test_a_level_leaves_out_the_points_above_it_and_changes_no_other():
+    def points(level):
+        machine = Machine(dollars_per_hour=3.6)
+        machine.processor.open(Given(level=level))
+        found = set()
+        for _ in range(3):
+            machine.tick(
+                [(0, 10, 7e9), (0, 11), (1, 10)], {n: {"active": 0.5} for n in range(3)}, owners={10: ADA, 11: BOB}
+            )
+            found |= {(point.metric, point.dims, point.value) for point in machine.points}
+        return found
+
+    whole = points(Level.ALL)
+    assert {metric.name for metric, *_ in whole} == {metric.name for metric in ALL}
+    assert points(Level.BASIC) == {point for point in whole if point[0].level is Level.BASIC}
+
+
+def test_a_device_that_nobody_uses_any_more_is_free_and_does_nothing():
+    machine = Machine()
+    machine.tick([(0, 10)], {0: {"active": 0.6}}, owners={10: ADA})
+    told = []
+    for active in (0.6, 0.0, 0.0, 0.6):
+        machine.tick([], {0: {"active": active}})
+        (device,) = machine.processor.answer()["devices"]
+        told.append((device["state"], device["cause"], device["active"]))
+    assert told == [("free", "no_process", 0.6), *[("free", "no_process", 0.0)] * 2, ("unknown", "unknown", 0.6)]
+    assert machine.values("gpu.idle.time")["no_process", "0"] == pytest.approx(0.4 * TICK + 2 * TICK)
 
 
 def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
