@@ -77,13 +77,13 @@ def mlflow(name: str, *pair: str) -> str:
     double = MlflowDouble(context, keeps=False)
     double.add("r1")
 
-    answer = double._handle
+    answer = double.handle
 
     def count(request: BaseHTTPRequestHandler) -> None:
         taken[name] += int(request.headers.get("Content-Length") or 0)
         answer(request)
 
-    double._handle = count
+    double.handle = count
     return double.url
 
 
