@@ -81,8 +81,7 @@ class PartRunner:
             return call(*args)
         except Exception as bug:
             kind = type(bug).__name__
-            cause = f"{who} {kind}"
-            self._logger.tell("failed", f"{who} failed: {kind}: {text_of(bug)}", cause=cause, traceback=True)
+            self._logger.tell("failed", f"{who} failed: {kind}: {text_of(bug)}", cause=f"{who} {kind}", traceback=True)
             return None
 
 

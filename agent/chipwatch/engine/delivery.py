@@ -156,7 +156,9 @@ class SinkDelivery:
         self._log = DeliveryLog(name, spool.ledger)
         self._example: Dimensions | None = None  # dimensions of a point of the first batch
         self._is_open, self._due = False, 0.0
-        self._is_simple = False  # whether the spool only hands the points on
+        limits = sink.limits
+        self._is_simple = not (sink.needs.state or spool.file.path or limits.max_bytes or limits.one_per_series)
+        """True if the spool only hands the points on."""
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
@@ -254,14 +256,11 @@ class SinkDelivery:
         self._batches.guard.call(self.sink.open)
         self.spool.bind(self._batches.guard.call(destination_of, self.sink))
         self._log.opened()
-        limits, has_state = self.sink.limits, self.sink.needs.state or self.spool.file.path
-        self._is_simple = not (has_state or limits.max_bytes or limits.one_per_series)
         self._is_open = True
 
     def _state(self) -> bytes | None:
         """Return the state that the sink wants to keep over a restart, or None if it has not changed."""
-        failure = "cannot return its state"
-        return self._batches.guard.survive(state_of, failure, self.sink) if self.sink.needs.state else None
+        return self._ask(partial(state_of, self.sink), "cannot return its state") if self.sink.needs.state else None
 
     def _deliver_fresh(self, points: list[Datapoint], common: Dimensions) -> None:
         """Write points that are in no spool; if that fails, put them there."""

@@ -42,8 +42,7 @@ class Pauses:
 
     def after(self, problem: BaseException, failures: int) -> tuple[float, float]:
         """Return the seconds to wait after this number of failures in a row, and the most that it could have been."""
-        is_refused = isinstance(problem, Refused)
-        base, cap = (self.refused_base, self.refused_cap) if is_refused else (self.base, self.cap)
+        base, cap = (self.refused_base, self.refused_cap) if isinstance(problem, Refused) else (self.base, self.cap)
         after: Any = problem.after if isinstance(problem, Retryable) else None
         if isinstance(after, int | float) and after > 0:  # a plugin may set a text here
             pause = min(after, MAX_AFTER)

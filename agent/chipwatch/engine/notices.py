@@ -30,10 +30,6 @@ class Notice(NamedTuple):
     """The line of the log when it is over."""
 
 
-Events = Mapping[str, Notice]
-"""Notices by name."""
-
-
 def _of(kind: str, notice: str, unit: str, text: str, *detail: str) -> Metric:
     """Return the counter of a notice, for one kind of part."""
     return counter(f"agent.{kind}.{notice}", unit, text, LEVEL, tuple(sorted((kind, *detail))))

@@ -131,8 +131,7 @@ class Sampler(PluginRunner):
 
     def take(self, timeout: float) -> Reading | None:
         """Return the reading that its thread makes, or None if it does not come within `timeout` seconds."""
-        assert self._thread
-        if not self._thread.wait(timeout):
+        if self._thread is None or not self._thread.wait(timeout):
             return None
         if not self.is_open:
             self._thread.close()

@@ -28,11 +28,9 @@ WELL: Final = {(STATE, 1), (RECOVERY, 0)}
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
     """Return a reason for each GPU that is lost or asks for a recovery, from the points of a tick."""
-    gauges = [point for point in points if point.metric.name in {STATE, RECOVERY}]
-    if not gauges:
-        return []
     from chipwatch.jobs.verdict.rules import Seen, reasons
 
+    gauges = (point for point in points if point.metric.name in {STATE, RECOVERY})
     return reasons(Seen(point.metric.name, point.dims, point.value) for point in gauges)
 
 

@@ -65,8 +65,7 @@ class Heartbeat:
 
     def _write(self, at: str, why: str | None) -> None:
         self._file.seek(0)
-        text = f'{{"at":{at},{_after_time(self._late, why, os.getpid())}'
-        self._file.write(text.encode().ljust(SIZE - 1) + b"\n")
+        self._file.write(f'{{"at":{at},{_after_time(self._late, why, os.getpid())}'.encode().ljust(SIZE - 1) + b"\n")
 
 
 @lru_cache(maxsize=2)

@@ -257,8 +257,7 @@ class Spool:
             self._notices.tell(
                 "unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}"
             )
-            why = str(problem)
-            self.file.do(lambda store: store.set_aside(why, key=chunk.key))
+            self.file.do(methodcaller("set_aside", str(problem), key=chunk.key))
             excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # the chunk's number of points may be corrupt
             chunk.count -= excess
             self.ledger.spooled -= excess
