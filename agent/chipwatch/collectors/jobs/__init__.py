@@ -76,8 +76,8 @@ class JobsCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic_ns
-        self._pids: tuple[int, ...] = ()
-        self._idle: frozenset[int] = frozenset()
+        self._followed: tuple[tuple[int, ...], frozenset[int]] = (), frozenset()
+        """Processes on devices, and of these those on devices that were partly idle."""
         self._waits: Waits | None = None
         self._files = ProcessFiles(config.proc)
         self._groups: dict[str, JobGroup] = {}
@@ -101,13 +101,14 @@ class JobsCollector(Collector):
         self._waits = Waits(config.proc)
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
-        self._pids, self._idle = tuple(pids), frozenset(idle)
+        self._followed = tuple(pids), frozenset(idle)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
-        followed = frozenset(self._pids)  # the clock's thread may change it meanwhile
+        pids, idle = self._followed  # the clock's thread may change it meanwhile
+        followed = frozenset(pids)
         processes = owners.of_drivers(followed)
         owners_of = {pid: process.owner for pid, process in processes.items()}
         self._find_groups(owners_of.values(), at)
@@ -131,10 +132,10 @@ class JobsCollector(Collector):
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         assert self._waits is not None
         moment = self._clock()
-        used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
+        used = self._waits.read(idle & owners_of.keys(), pids, moment / 1e9)
         self._facts = JobFacts(
             moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
-            processes=used, stopped=stopped, delays=delays, transfers=self._transfers(), followed=followed,
+            processes=used, stopped=stopped, delays=delays, transfers=self._transfers(idle), followed=followed,
         )  # fmt: skip
         if self._level < Level.DETAILED:  # no sink wants points; only processors need the facts
             return
@@ -227,9 +228,9 @@ class JobsCollector(Collector):
         self._files.keep(owners)
         return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
 
-    def _transfers(self) -> dict[int, tuple[int, int]]:
-        """Return PID -> bytes read and written, for processes on idle devices; other users' processes need root."""
-        found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in self._idle}
+    def _transfers(self, idle: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Return PID -> bytes read and written, for processes on `idle` devices; other users' processes need root."""
+        found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in idle}
         return {pid: (int(each[0]), int(each[1])) for pid, each in found.items() if len(each) == 2}
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
