@@ -36,6 +36,12 @@ LONGEST_WAIT: Final = 1.0
 """Longest single wait in seconds. Python calls the handler of a signal only after a wait that has just begun."""
 WORKING: Final = 0.95
 """Share of the time for which a device must work to count as busy."""
+PART, PAUSE = 2, 5e-5
+"""
+Collectors that are read in one go, and the seconds until the next ones, where ticks are frequent.
+
+A job on the same CPU loses what is done in one go: a whole tick is a millisecond, and many times a second that shows.
+"""
 CLOSING: Final = 0.1
 """Seconds to wait at the end until a collector is closed."""
 
@@ -104,6 +110,7 @@ class TickReadings:
     ) -> None:
         """Wait at most `grace` seconds for readings; after a request to stop, only in the last tick."""
         self._derivations, self._grace, self._stop, self._progress = derivations, grace, stop, progress
+        self.is_frequent = grace < GRACE
         needs_facts = any(derivation.needs.facts for derivation in derivations)
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.needs.pids]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
@@ -169,7 +176,9 @@ class TickReadings:
                 self._take(sampler, 0.0)
             if sampler.request(at):
                 (waited_for if sampler.has_thread else own).append(sampler)
-        for sampler in own:
+        for number, sampler in enumerate(own, 1):
+            if self.is_frequent and not number % PART:
+                time.sleep(PAUSE)
             self._progress.what = f"collector {sampler.name}"
             self._add(sampler.read(at))
         self._progress.what = "waiting for collectors"
@@ -266,6 +275,8 @@ class Pipeline:
         """Make one tick, from the collectors to the spools; stop if a collector's input has ended for good."""
         self.progress.since, at = time.monotonic(), self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
+        if self._readings.is_frequent:
+            time.sleep(PAUSE)
         self.send([*points, *(point._replace(at=at) for point in earlier)] if earlier else points, at)
         if [True for sampler in self.samplers if sampler.ended]:  # quicker than any()
             self.stop()

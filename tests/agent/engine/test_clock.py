@@ -529,3 +529,19 @@ def test_a_stop_ends_a_single_reading_in_time(build, gate):
     thread.join(LONG)
     assert not thread.is_alive()
     assert time.monotonic() - begun < module.FIRST_READING
+
+
+class Quick(Steady):
+    """Never waits, so that the clock's own thread reads it."""
+
+    def waits(self):
+        return False
+
+
+@pytest.mark.parametrize(("interval", "pauses"), [(0.1, 3), (1.0, 0)])
+def test_a_frequent_tick_is_made_in_parts_so_that_a_job_on_the_cpu_goes_on_between_them(interval, pauses, monkeypatch):
+    slept = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | {"sleep": slept.append}))
+    pipeline = Pipeline([Sampler(f"c{n}", Quick(), Level.ALL) for n in range(5)], (), interval=interval)
+    pipeline.tick()
+    assert slept == [module.PAUSE] * pauses
