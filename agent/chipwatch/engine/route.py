@@ -42,6 +42,17 @@ class MetricFilter:
         return is_wanted
 
 
+class _Admitted:
+    """A series that counts against the limit."""
+
+    __slots__ = ("at", "is_sent")
+
+    def __init__(self, *, is_sent: bool) -> None:
+        self.at = 0
+        """Time of its last point (ns since the epoch)."""
+        self.is_sent = is_sent
+
+
 class Admission:
     """
     Limits the series that a sink sends, so that a wrong dimension does not become a large bill.
@@ -62,10 +73,7 @@ class Admission:
         when it is not 0.
         """
         self._most, self._zeros, self._increases = max_series or sys.maxsize, zeros, increases
-        self._series: dict[tuple[str, Dimensions], int] = {}
-        """The series that count against the limit, with the time of their last points (ns since the epoch)."""
-        self._held_back: set[tuple[str, Dimensions]] = set()
-        """The admitted series that are held back."""
+        self._series: dict[tuple[str, Dimensions], _Admitted] = {}
         self._calls = 0
         self._logger = ThrottledLogger(log, sink)
         self.over = 0
@@ -78,23 +86,21 @@ class Admission:
         is_crowd = self._most == sys.maxsize and len(self._series) > MOST_GONE + len(points)
         if points and (len(self._series) >= self._most or self._calls % 64 == 0 or is_crowd):
             horizon = points[0].at - FORGET * (not is_crowd)
-            self._series = {key: at for key, at in self._series.items() if at >= horizon}
-            self._held_back &= self._series.keys()
-        series, held_back, most, admitted = self._series, self._held_back, self._most, []
+            self._series = {key: state for key, state in self._series.items() if state.at >= horizon}
+        series, most, admitted = self._series, self._most, []
         for point in points:
             metric = point.metric
             key = (metric.name, point.dims)
-            if key not in series:
+            if (state := series.get(key)) is None:
                 if len(series) >= most:
                     self.over += 1
                     continue
-                if not self._zeros and metric.kind is COUNTER:
-                    held_back.add(key)
-            series[key] = point.at
-            if key in held_back:
+                state = series[key] = _Admitted(is_sent=self._zeros or metric.kind is not COUNTER)
+            state.at = point.at
+            if not state.is_sent:
                 if not (point.increase if self._increases else point.value):
                     continue
-                held_back.remove(key)
+                state.is_sent = True
             admitted.append(point)
         if self.over:
             self._warn(points)
