@@ -92,7 +92,7 @@ RARE_ROWS: Final = (
     FileRow(gpu_metrics.ECC_CORRECTED, "device/ras/umc_err_count", pattern=KINDS["corrected"]),
 )
 """Files with the RAS counts of memory, which are read less often."""
-METRICS: Final = tuple(dict.fromkeys((*gpu_metrics.FAMILY, *(row.metric for row in ROWS), *CHIP_METRICS)))
+METRICS: Final = tuple(dict.fromkeys((*gpu_metrics.FAMILY, *(of.metric for of in (*ROWS, *RARE_ROWS)), *CHIP_METRICS)))
 LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 """Metrics that are read at every level, to compute shares from them."""
 TABLE: Final = "device/gpu_metrics"
