@@ -326,14 +326,11 @@ class Worker(SinkDelivery):
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._watcher, self._was_stuck = ThrottledLogger(log, name), False
+        self._is_simple = False  # its thread takes them from the spool
 
     def start(self) -> None:
         """Start the thread; raise RuntimeError if the system cannot."""
         self._thread.start()
-
-    def accept(self, points: list[Datapoint], common: Dimensions | None) -> None:
-        self.spool.append(points, common)
-        self.wake()
 
     def wake(self) -> None:
         """Note that points wait; the thread delivers them when they are due."""

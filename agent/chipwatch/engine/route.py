@@ -159,9 +159,9 @@ class Route:
 
     def sends(self, metric: Metric, dims: Dimensions) -> bool | None:
         """Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted."""
-        return (
-            (self._admission is None or self._admission.has_room((metric.name, dims))) if self._wants(metric) else None
-        )
+        if not self._wants(metric):
+            return None
+        return self._admission is None or self._admission.has_room((metric.name, dims))
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
