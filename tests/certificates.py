@@ -1,7 +1,5 @@
 """Certificates for tests: an authority, and what it has signed."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from ipaddress import IPv4Address

@@ -6,8 +6,6 @@ has tests/agent/engine/spool/test_sqlite*.py. With `--deploy-files` it ends with
 changed since the branch began, else with 1.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

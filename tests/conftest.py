@@ -1,7 +1,5 @@
 """Fixtures of many tests: a clean environment, the real command, plugins of other people, the promised catalogue."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

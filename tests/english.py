@@ -4,8 +4,6 @@ Finds turns that are not plain English: in comments, docstrings, messages, names
 `python -m tests.english` prints each with its line.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import io

@@ -1,7 +1,5 @@
 """Number of random examples of a property test: all of them in continuous integration, a fifth elsewhere."""
 
-from __future__ import annotations
-
 import os
 
 IN_CI = bool(os.environ.get("CI"))

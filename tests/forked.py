@@ -1,7 +1,5 @@
 """Runs the command in children of one process that has loaded its libraries, where the start of Python is not tested."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

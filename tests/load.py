@@ -1,7 +1,5 @@
 """Times that mean the same on a machine that has much else to do."""
 
-from __future__ import annotations
-
 import time
 
 SHORT = 0.25

@@ -6,8 +6,6 @@ which keeps them) and writes TABLE, or compares. A C compiler lays out the struc
 and need no network.
 """
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Ports of loopback for programs that are given theirs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket

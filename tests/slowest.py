@@ -4,8 +4,6 @@ Starts the slowest tests first, so that no worker ends long after the others.
 `pytest --durations 60 --durations-min 1.5 ... | python -m tests.slowest` writes the list again, from what pytest prints.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Runs a command on a pseudo-terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

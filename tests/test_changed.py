@@ -1,7 +1,5 @@
 """`make check` and `make test` run the tests of what changed, continuous integration all."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Comments, docstrings, messages, names of tests and pages are plain English."""
 
-from __future__ import annotations
-
 import pytest
 from tests.english import in_page, in_python, turns
 

@@ -1,7 +1,5 @@
 """Names of the program: public classes are unique, variables say what they hold, each word of the glossary means one thing."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter, defaultdict

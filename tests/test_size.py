@@ -1,7 +1,5 @@
 """The budgets of tools/size_budgets.json: they are kept, they only fall, and a fault says what to do."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """The slowest tests start first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests import slowest

@@ -1,7 +1,5 @@
 """The suite says the same wherever it runs: each test makes the world that it needs."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

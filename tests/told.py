@@ -1,7 +1,5 @@
 """Points and problems of one reading of a collector, and its facts by kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

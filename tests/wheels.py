@@ -1,7 +1,5 @@
 """Plugins of other people, as they come: built into a wheel and installed beside chipwatch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

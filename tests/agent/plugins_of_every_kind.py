@@ -4,8 +4,6 @@ Plugins that have every method of their bases; test_public_types.py checks their
 Every name that `chipwatch` exports is used here, with its type asserted where mypy could take it for Any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wrong input of people and platforms gives one line that says what is wrong, and no traceback."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

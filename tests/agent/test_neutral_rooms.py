@@ -1,7 +1,5 @@
 """The frame names no cloud, sink or collector: what belongs to one of them stands with it, or in a table of data."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

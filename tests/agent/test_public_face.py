@@ -1,7 +1,5 @@
 """The names that people import and run."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

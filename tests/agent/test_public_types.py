@@ -1,7 +1,5 @@
 """Every export of `chipwatch` is typed, and plugins with every method are built, checked and run."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

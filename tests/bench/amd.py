@@ -1,7 +1,5 @@
 """Cost of eight AMD cards, in a sysfs made of files."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measures what the project promises to cost, and prints it beside what was asked: as JSON, then as a table."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

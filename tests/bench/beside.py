@@ -1,7 +1,5 @@
 """The agent beside a loop with psutil and node_exporter, in the same seconds: ratios of CPU, threads, wake-ups, memory."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

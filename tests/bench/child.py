@@ -1,7 +1,5 @@
 """A measurement in a separate process: `python -m tests.bench.child MODULE [WORD ...]` calls the module's `child`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

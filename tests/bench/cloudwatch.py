@@ -1,7 +1,5 @@
 """Cost of sending to CloudWatch: CPU a datum, memory, requests, and the effect of a dead endpoint on the clock."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The real `agent` command seen from outside: memory, CPU, first line, stop."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

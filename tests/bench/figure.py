@@ -1,7 +1,5 @@
 """Result of a measurement, and measurements of this process and others."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

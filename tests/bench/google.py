@@ -1,7 +1,5 @@
 """Cost of sending to Cloud Monitoring: CPU a series, and memory."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Cost of the accounting of jobs in a tick: processes, owners, cgroups, activity and charges."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

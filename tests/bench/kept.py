@@ -4,8 +4,6 @@ The figures of the last release, in kept.json, and the comparison with them.
 Times are kept as multiples of a reference loop that runs before and after each measurement, so that machines compare.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Cost of reading the kernel's log."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

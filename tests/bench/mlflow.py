@@ -1,7 +1,5 @@
 """Cost of writing into a run of MLflow, beside MLflow's and W&B's own monitors at the same interval."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

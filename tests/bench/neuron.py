@@ -1,7 +1,5 @@
 """Cost of a record of neuron-monitor, from its bytes to datapoints."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from itertools import count

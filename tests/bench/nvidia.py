@@ -1,7 +1,5 @@
 """Cost of eight GPUs, on a driver that costs almost nothing: tests/doubles/nvml."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

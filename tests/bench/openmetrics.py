@@ -1,7 +1,5 @@
 """Cost of a large page of metrics, from its bytes to datapoints, beside prometheus_client's parser."""
 
-from __future__ import annotations
-
 import gc
 
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms

@@ -1,7 +1,5 @@
 """Cost of OTLP: CPU of a request, beside OpenTelemetry's own exporter in the same run, and memory over TLS."""
 
-from __future__ import annotations
-
 import gc
 import json
 import subprocess

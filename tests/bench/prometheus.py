@@ -1,7 +1,5 @@
 """Cost of the endpoint for Prometheus in a tick and a scrape, beside prometheus_client's registry, and in memory."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import http.client

@@ -1,7 +1,5 @@
 """Cost of eight ports of the fabric, in a sysfs made of files: our own share, since a real card answers more slowly."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

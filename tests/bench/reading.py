@@ -1,7 +1,5 @@
 """Cost of collecting: the host set, a machine of 192 cores, a tree of 500 processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """CPU time of a tick by the size of a machine, and its slope: 1 is linear, 2 quadratic."""
 
-from __future__ import annotations
-
 import math
 import os
 import statistics

@@ -1,7 +1,5 @@
 """Cost of 10,000 series in one tick, through window and spool; in a separate process, to measure its memory."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

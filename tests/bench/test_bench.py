@@ -1,7 +1,5 @@
 """The medians, the table and the JSON of `make bench`."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """A gross loss of speed fails here; the figures themselves are for `make bench`, on a machine that does nothing else."""
 
-from __future__ import annotations
-
 import pytest
 from tests.bench.amd import eight_cards
 from tests.bench.cloudwatch import cost, environ, pace

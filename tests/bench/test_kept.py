@@ -1,7 +1,5 @@
 """A figure that is more than a quarter worse than the kept one fails, whatever the speed of the machine."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A cost that grows faster than the machine fails; the whole courses are for `make bench`."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

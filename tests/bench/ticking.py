@@ -1,7 +1,5 @@
 """Cost of a whole tick, from the clock to the printed line; many ticks must leave nothing behind."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

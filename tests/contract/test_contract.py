@@ -1,7 +1,5 @@
 """Promises of every plugin, checked on each installed entry point."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

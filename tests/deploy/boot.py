@@ -1,7 +1,5 @@
 """The installer as each of its readers gets it: user-data from the template, the options of install.sh, the cloud-init file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

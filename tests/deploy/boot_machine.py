@@ -1,7 +1,5 @@
 """A small Debian under a real systemd and a real cloud-init, without a separate network; a context manager starts and ends it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

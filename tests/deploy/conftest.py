@@ -1,7 +1,5 @@
 """Fixtures of the checks of several deployments: other people's servers, and machines that boot."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -4,8 +4,6 @@ Runs Helm 4 (helm-sdkpy) under a separate Python: a release for each set of valu
 Takes {"chart", "kubeconfig", "namespace", "lives": {key: {"values", "then"}}} as JSON on standard input; prints what came of each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -5,8 +5,6 @@ A row: how the message begins, the variable (agent.KEY: a key of it; agent.*: se
 What Terraform itself refuses is not here: another type, and a value that is missing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 SHA = "a" * 64

@@ -4,8 +4,6 @@ The real Terraform on stand-ins for its providers (tests/doubles/terraform), for
 Nothing is written beside the modules: Terraform's state goes to a separate folder for each of them.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip

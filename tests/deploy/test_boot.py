@@ -6,8 +6,6 @@ network. Linux, root, and Debian's debootstrap and systemd-container are needed,
 Limits of memory and CPU are accepted here, and not enforced.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

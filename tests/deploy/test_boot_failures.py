@@ -5,8 +5,6 @@ The image has the AWS CLI, and no python3-venv, as Ubuntu's; apt has its package
 moto's, which has the name of CloudWatch's and a certificate that only this machine trusts.
 """
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -6,8 +6,6 @@ packages of Google's distroless Python image (its python3/python.bzl) and, as th
 index for pip are needed. The flags of podman are what a machine without systemd and without limits to raise takes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Agents that are configured as shipped send the series that Terraform's dashboards look for; by real runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

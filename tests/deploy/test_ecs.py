@@ -3,8 +3,6 @@ ECS task definitions and IAM policies, by four judges, none of which sees all: b
 walk of the model's enumerations and of the volumes, and cfn-lint.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

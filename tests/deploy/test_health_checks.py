@@ -1,7 +1,5 @@
 """The scripts that ask for a verdict: Slurm's health check, and the plugin of node-problem-detector."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

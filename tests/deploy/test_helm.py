@@ -4,8 +4,6 @@ The chart, by the real Helm 3.10 and Helm 4, upstream's schemas, a stand-in API 
 The output of each file of ci/ is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` renews it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Values that Kubernetes, a cloud or the agent would refuse end at `helm lint`, and values that these take do not."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess

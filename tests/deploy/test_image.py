@@ -1,7 +1,5 @@
 """The image's Dockerfile, as others' checkers and we read it; what its steps cut, and that nothing that is used is cut."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """install.sh with its options, in a folder that plays /: what an update changes, and how it comes back."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

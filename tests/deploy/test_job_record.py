@@ -1,7 +1,5 @@
 """The epilog that stores a job's record with Slurm."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

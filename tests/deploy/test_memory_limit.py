@@ -5,8 +5,6 @@ QEMU emulates the processor, so that neither KVM nor a cgroup v2 of this machine
 qemu-system-x86 and e2fsprogs are needed, and Debian's archive.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

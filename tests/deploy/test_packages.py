@@ -1,7 +1,5 @@
 """The forms that bring their own Python: what a package says, and, with root, how it lives and goes."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

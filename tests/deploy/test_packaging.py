@@ -1,7 +1,5 @@
 """Wheel and sdist: what is in them, that they work where only they are, and that they are the same bytes each time."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

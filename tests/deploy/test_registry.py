@@ -1,7 +1,5 @@
 """terraform/aws and terraform/google as the repositories terraform-aws-chipwatch and terraform-google-chipwatch."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

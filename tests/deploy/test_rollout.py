@@ -5,8 +5,6 @@ Install, update, an update that breaks, a downgrade, the way back, removal: each
 network. Linux, root, debootstrap, systemd-container and the distributions' archives are needed. Limits of memory are not enforced there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

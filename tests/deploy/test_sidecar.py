@@ -1,7 +1,5 @@
 """The pods of helm/sidecar: upstream's schemas, the rules of a server, Pod Security, and the agent itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The kit for Slurm: its scripts run with the environment that slurmd gives them, which has no PATH."""
 
-from __future__ import annotations
-
 import configparser
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The document and association of Systems Manager, as Terraform plans them, on a hundred nodes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """deploy/stack: the schema of Compose takes the file, and the targets are the ports of the image."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ The modules and examples of terraform/aws and terraform/google, by the real Terr
 `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform.py` renews the lists of inputs and outputs in the READMEs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -5,8 +5,6 @@ What each example plans is kept in golden/terraform/aws; `UPDATE_GOLDEN=1 pytest
 renews it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -5,8 +5,6 @@ What each example plans is kept in golden/terraform/google; `UPDATE_GOLDEN=1 pyt
 renews it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Every malformed input is refused by name before anything is planned, and what is legal is planned; by the real Terraform."""
 
-from __future__ import annotations
-
 import json
 import re
 

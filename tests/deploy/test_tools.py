@@ -1,7 +1,5 @@
 """The checkers are installed and found, without a network."""
 
-from __future__ import annotations
-
 import re
 import sys
 from contextlib import nullcontext

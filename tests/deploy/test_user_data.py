@@ -1,7 +1,5 @@
 """The installer of EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

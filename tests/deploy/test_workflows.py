@@ -1,7 +1,5 @@
 """The workflows that test and release, read by the programs that know their rules."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

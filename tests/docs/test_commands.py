@@ -1,7 +1,5 @@
 """Every command line of README and docs runs, or says which test runs its like, or why none does."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Paths, targets and figures that CONTRIBUTING.md names are right."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

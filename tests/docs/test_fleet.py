@@ -1,7 +1,5 @@
 """docs/fleet.md shows what tools/fleet_requests.py reckons."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The configurations of deploy/gateway name what they define, and the stack mounts files that are there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

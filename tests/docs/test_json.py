@@ -1,7 +1,5 @@
 """The lines that docs/json.md shows are those that the sink writes."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The links of README, docs and the pages of deployment lead somewhere, and docs/README.md names every page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

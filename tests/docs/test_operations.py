@@ -1,7 +1,5 @@
 """docs/operations.md leads from questions to pages by their titles; the limits of docs/limits.md are the program's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The picture, the diagram and the outputs in README are what `make picture` makes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The figures of README come from docs/benchmarks.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Each alarm has a page in docs/runbooks, which states the alarm's own condition."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

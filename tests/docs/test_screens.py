@@ -1,7 +1,5 @@
 """docs/troubleshooting.md shows the agent's output; numbers and addresses may differ."""
 
-from __future__ import annotations
-
 import ctypes.util
 import re
 from pathlib import Path

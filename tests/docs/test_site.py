@@ -1,7 +1,5 @@
 """The navigation of the site follows docs/README.md; tests/proof/test_site.py builds the site and looks at it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tutorials run from their first line to their last, each in one shell, and print what they show."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The plugins that docs/ shows are whole: checked for types and style, built into wheels, and run."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import json

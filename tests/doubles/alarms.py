@@ -6,8 +6,6 @@ data, premature transitions, and missing data of Metrics Insights; .../alarm-lim
 The guide does not say how many datapoints beyond the evaluation periods are looked at; its examples have 2.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections import defaultdict

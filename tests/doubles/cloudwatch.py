@@ -6,8 +6,6 @@ Where the service's documents are silent it is strict. Faults are scripted: see 
     python -m tests.doubles.cloudwatch --port 8125 --seconds 600
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Datums as arguments of botocore's call, to compare with those that the sink encodes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

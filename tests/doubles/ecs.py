@@ -1,7 +1,5 @@
 """An ECS task's metadata endpoint on loopback, version 4, with documents shaped as real ones (tests/fixtures/ecs)."""
 
-from __future__ import annotations
-
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An endpoint on loopback that answers with pages of metrics, and misbehaves on demand."""
 
-from __future__ import annotations
-
 import gzip
 import ssl
 import threading

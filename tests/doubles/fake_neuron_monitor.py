@@ -13,8 +13,6 @@ scripted by the environment:
     FAKE_NEURON_RECORDS a file of records, one a line, instead of those that are made here
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ Many nodes in one process: each address of loopback is a node, and serves a page
 As a program (`python -m tests.doubles.fleet PORT SECONDS`) it serves good nodes whose pages change every two seconds, or as often as the third word says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

@@ -1,7 +1,5 @@
 """A clock that stands still, and a sink that keeps what it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from chipwatch.contract.datapoint import Datapoint

@@ -6,8 +6,6 @@ has that header. The shapes come from answers that people on virtual machines an
 in Google's "Predefined metadata keys"; the values are invented.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from http.server import BaseHTTPRequestHandler

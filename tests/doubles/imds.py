@@ -5,8 +5,6 @@ What it refuses, it refuses as AWS's user guide says: 401 without a token or wit
 bounds, 403 where the service is switched off or the request came through a proxy.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

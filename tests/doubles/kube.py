@@ -7,8 +7,6 @@ Discovery, writes and reads, label selectors, watches. Every write is checked ag
     python kube.py 1.33        # prints its port; needs kubernetes_validate
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import copy

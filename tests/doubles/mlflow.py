@@ -1,7 +1,5 @@
 """A tracking server on loopback that keeps runs in memory as MLflow's store in SQL does, and misbehaves on demand."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Faults are scripted: `will`. By hand:
     python -m tests.doubles.otlp --port 4318 --seconds 600
 """
 
-from __future__ import annotations
-
 import argparse
 import socket
 import ssl

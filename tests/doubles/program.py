@@ -1,7 +1,5 @@
 """Programs that a collector starts, in a time that the test moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """A stand-in of a store with Prometheus' API: answers instant queries by a part of their text."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import parse_qs
 

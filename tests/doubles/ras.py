@@ -5,8 +5,6 @@ The forms are in src/ras/client_support.cc of github.com/NVIDIA/nccl at the tags
 v2.28.7-1 and v2.29.7-1. JSON of 2.28.7 and 2.28.9 lacks a comma after `nvml_dev` of a missing rank.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A server that answers each request with bytes that a test chose, whatever these are."""
 
-from __future__ import annotations
-
 import itertools
 import socketserver
 import threading

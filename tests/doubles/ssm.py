@@ -6,8 +6,6 @@ than max_errors no further node begins, and nodes that are under way finish. A p
 max_concurrency is at least 1.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque

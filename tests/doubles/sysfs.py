@@ -1,7 +1,5 @@
 """Folders as /sys has them, made of captures: tests/fixtures/SOURCES.sysfs.txt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/sysfs"

@@ -1,7 +1,5 @@
 """The double has the states of the tables of CloudWatch's user guide: "Configuring how CloudWatch alarms treat missing data"."""
 
-from __future__ import annotations
-
 import pytest
 from tests.doubles.alarms import ALARM, OK, UNKNOWN, evaluate
 

@@ -1,7 +1,5 @@
 """The stand-in API server refuses what a real one does and merges as one does: else it would let a bad chart pass."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

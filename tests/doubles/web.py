@@ -1,7 +1,5 @@
 """A server of HTTP on loopback, the base of doubles; a double says what it answers."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

@@ -7,8 +7,6 @@ is owed and ends at SIGTERM). It keeps three journals, each line written at once
 that the far side took although the sink says that it failed).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

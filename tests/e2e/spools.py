@@ -1,7 +1,5 @@
 """Reads the file of a spool, also while its agent runs."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real agent prints true values of this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

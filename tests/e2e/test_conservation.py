@@ -4,8 +4,6 @@ The law: collected = sent + rejected + dropped + spooled, whatever fails, and wh
 Once with a real process that is killed again and again, once within this process with every kind of failure.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

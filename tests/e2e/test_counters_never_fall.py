@@ -1,7 +1,5 @@
 """Counters over restarts of the agent, while their members come, go and start again: at every sink, and by a real run."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

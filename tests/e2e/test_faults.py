@@ -1,7 +1,5 @@
 """A real agent goes on without a plugin that hangs, raises or gives wrong values, counts it, and ends in time."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

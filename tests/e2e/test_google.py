@@ -1,7 +1,5 @@
 """Google alone takes a last reading at any second only if it is moved, and asks for the resource of a machine."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

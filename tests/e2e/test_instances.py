@@ -1,7 +1,5 @@
 """Several sinks of one kind in one agent: each has its own options, spool, ledger and name."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

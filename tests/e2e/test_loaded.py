@@ -1,7 +1,5 @@
 """Modules that a running agent loads: each costs memory on every machine of a fleet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

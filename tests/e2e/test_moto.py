@@ -1,7 +1,5 @@
 """As a new user would try it: the command, dummy credentials, a stand-in for AWS that somebody else wrote."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A service is away, the agent is killed meanwhile and started again, the service comes back in a bad mood: nothing is lost."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """neuron-monitor | chipwatch --stdin neuron: the drop-in for neuron-monitor-cloudwatch.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Plugins that hang, fork, set alarms or answer nonsense lose only their own work, and the stop takes 8 s at most."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A real agent whose sink fails in every way: nothing of the spool is lost, no traceback for an answer, readiness tells."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import closing

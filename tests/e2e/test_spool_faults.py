@@ -1,7 +1,5 @@
 """Faults of a real agent's spool: a clock that jumps, another destination, a deleted file, a kill."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

@@ -1,7 +1,5 @@
 """A sink in a separate wheel has a price, a dashboard and alarms like ours: the example of docs/writing-a-sink.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

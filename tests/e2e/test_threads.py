@@ -1,7 +1,5 @@
 """The agent has few threads, and wakes up seldom."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

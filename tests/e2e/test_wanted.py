@@ -1,7 +1,5 @@
 """Requested hardware that is missing, by the real command."""
 
-from __future__ import annotations
-
 import pytest
 from tests.conftest import ROOT, no_nvidia
 

@@ -1,7 +1,5 @@
 """The messages of a run on standard error, by the real command and a CloudWatch on loopback."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

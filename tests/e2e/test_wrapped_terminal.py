@@ -1,7 +1,5 @@
 """A command on a terminal, wrapped: its output, its progress bar, its keys and the shell's job control are its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

@@ -1,7 +1,5 @@
 """Services on loopback that answer in every way that went wrong for somebody, and note what they took."""
 
-from __future__ import annotations
-
 import random
 import re
 import socket

@@ -1,7 +1,5 @@
 """The parts of the campaign, what runs beside what, and the command."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

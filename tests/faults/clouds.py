@@ -1,7 +1,5 @@
 """Readers of what services answer: CloudWatch, Cloud Monitoring, metadata, endpoints."""
 
-from __future__ import annotations
-
 import json
 import os
 import zlib

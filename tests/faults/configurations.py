@@ -1,7 +1,5 @@
 """Configurations from flags, the environment and a file, good and bad: each is one, or a line that says why not."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -1,7 +1,5 @@
 """A spool's file that rots in any way: no altered value is delivered, nothing raises, the ledger balances."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Results of one part of the campaign, and its time limit."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

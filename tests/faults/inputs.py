@@ -1,7 +1,5 @@
 """Every parser and every answer's reader, with captures that were changed: only errors that are documented, in time."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

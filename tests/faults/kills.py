@@ -1,7 +1,5 @@
 """Agents killed at any moment in any weather: no finished window is lost, and the ledger is what the service took."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

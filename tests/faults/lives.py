@@ -1,7 +1,5 @@
 """One life of an agent that a campaign may kill: the real frame and a real sink over numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Bytes that are nearly right: a capture in which some words, bytes or stretches are others."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 

@@ -1,7 +1,5 @@
 """Readers of what tools, runtimes and pages tell."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Ten thousand quick ticks with a server that comes and goes: nothing grows, and nothing stays owed."""
 
-from __future__ import annotations
-
 import sqlite3
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """A few seconds of each part of the campaign, with seeds that stay; `make faults` has the rest."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from random import Random

@@ -1,7 +1,5 @@
 """Readers of /proc, /sys and cgroups, each with a tree of files of which one is changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

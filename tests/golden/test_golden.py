@@ -1,7 +1,5 @@
 """Names are promises: what the collectors declare is what was promised, and a change of it is a visible one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

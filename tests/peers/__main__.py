@@ -1,7 +1,5 @@
 """`make peers`: installs what it can, measures the agent beside other programs, and writes docs/benchmarks.md, its chart and README's figures."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

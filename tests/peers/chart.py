@@ -1,7 +1,5 @@
 """Draws two figures of each program, such as its CPU and memory, as bars in an SVG that follows the reader's colours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

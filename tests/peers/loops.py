@@ -4,8 +4,6 @@ Plain programs that read this machine once a second in the way that people write
 They run in the environment of `make peers` and import nothing of the project.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import os

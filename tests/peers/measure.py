@@ -1,7 +1,5 @@
 """Measures the processes of a program from /proc: CPU, memory, context switches, calls of read and write, bytes written."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence

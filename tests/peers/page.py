@@ -1,7 +1,5 @@
 """Writes the measured parts of docs/benchmarks.md, each between two comments; all else on the page is left as it is."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any

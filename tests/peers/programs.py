@@ -1,7 +1,5 @@
 """The programs that `make peers` measures: the agent with each sink, the least that one can pay, and other monitors."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

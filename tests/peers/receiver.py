@@ -4,8 +4,6 @@ The far side of all programs: a port for each, which takes everything and counts
 `python -m tests.peers.receiver NAME=KIND[=CERTIFICATE=KEY] ...` prints the addresses as JSON, then, for each line on its input, the bytes so far.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 import sys

@@ -1,7 +1,5 @@
 """Rounds: all programs at the same time, in the same seconds, then all of them again in another order."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

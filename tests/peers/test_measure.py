@@ -1,7 +1,5 @@
 """The usage of a program is the sum over its processes and threads."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

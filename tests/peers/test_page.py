@@ -1,7 +1,5 @@
 """The page gets what was measured and keeps what people wrote; the chart shows each program."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import pytest

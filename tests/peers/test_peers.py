@@ -1,7 +1,5 @@
 """Programs run side by side, and what each uses and sends is counted."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 import urllib.request

@@ -6,8 +6,6 @@ shuffles. A whole run writes the table and the picture of docs/benchmarks.md. `-
 training with PyTorch instead, on a GPU if there is one, with and without the agent, and only prints.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

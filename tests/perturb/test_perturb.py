@@ -1,7 +1,5 @@
 """Tests of what a job feels: the figures of known steps, and a short real round."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Debian's Prometheus for the tests of this folder."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs the cells that standard input has (JSON) in a notebook by nbclient; prints each cell's outputs as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 

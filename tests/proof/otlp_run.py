@@ -5,8 +5,6 @@ Sends points by OpenTelemetry's own exporter, or measures what its encoding cost
 prints milliseconds of CPU for 1000 points.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

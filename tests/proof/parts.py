@@ -5,8 +5,6 @@ The heavier real parts of `make proof`: installs each into a separate environmen
 To add one: requirements/proof-NAME.in, its name in PARTS, `make constraints`, and a test that calls `python(NAME)`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

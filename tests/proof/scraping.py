@@ -1,7 +1,5 @@
 """A Prometheus that runs, and an agent that it scrapes."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import subprocess

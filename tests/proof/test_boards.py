@@ -1,7 +1,5 @@
 """Grafana's model, promtool and a real Prometheus take the shipped dashboards and alarms; no panel of a busy node is empty."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The recording rules of docs/prometheus.md give the series of dcgm-exporter with its labels of pods."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`make demo`: Ctrl-C ends every program and leaves nothing; a port that is taken is one plain line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`chipwatch top --once` and `chipwatch jobs` ask a real Prometheus that scrapes nodes, and three real agents by their pages."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

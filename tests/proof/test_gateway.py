@@ -1,7 +1,5 @@
 """A collector written by others takes what 200 agents send, and passes every point on with its pod and job."""
 
-from __future__ import annotations
-
 import pytest
 from tests.proof.parts import python
 from tools.gateway_load import load

@@ -1,7 +1,5 @@
 """Grafana's own model, promtool and a real Prometheus take the dashboard and the rules, and these find what is there."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Agents write into a run of MLflow's own tracking server, are killed in mid-request, and the run's page shows it all."""
 
-from __future__ import annotations
-
 import datetime as dt
 import http.client
 import json

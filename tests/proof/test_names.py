@@ -1,7 +1,5 @@
 """`chipwatch --names` sends the keys that wandb and MLflow send of this machine, with similar values."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

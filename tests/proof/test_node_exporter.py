@@ -1,7 +1,5 @@
 """Debian's node_exporter and the agent read the same files, and this machine at the same moment: the same values."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The cells of docs/notebook.md run in a real notebook, in the order of the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

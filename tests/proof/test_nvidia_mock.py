@@ -4,8 +4,6 @@ The collector reads from NVIDIA's own stand-in for NVML what its profiles say.
 With MOCK_NVML_SOURCE=FOLDER, a clone of NVIDIA/k8s-test-infra, `make proof` builds it with a compiler of the index.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

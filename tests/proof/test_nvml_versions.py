@@ -1,7 +1,5 @@
 """NVIDIA's wheels say what the table in tests/fixtures says."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """OpenTelemetry's own exporter sends the same points as ours, and a receiver written by others takes them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

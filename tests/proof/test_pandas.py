@@ -1,7 +1,5 @@
 """The three lines of docs/json.md make a table of GPUs of a file that the sink writes; pandas comes with MLflow."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

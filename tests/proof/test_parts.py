@@ -1,7 +1,5 @@
 """Each part of `make proof` is there, or a log says why not."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

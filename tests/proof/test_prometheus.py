@@ -1,7 +1,5 @@
 """Debian's Prometheus scrapes the agent, over TLS with a password, and knows what standard output printed."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The page of `chipwatch report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """A real Prometheus evaluates our rules while an agent is killed for good: the alert rises and stays until one is back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

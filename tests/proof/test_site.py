@@ -1,7 +1,5 @@
 """The site of docs/ in a real browser: its links lead somewhere, it asks nobody else, and its search finds."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import re

@@ -1,7 +1,5 @@
 """wandb, offline, scrapes the flat page of two nodes into one run; its event file has what they printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Real processes in cgroups of jobs, on a fake driver: loaders that starve, a quota, a stopped rank, late ranks."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

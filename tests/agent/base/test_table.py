@@ -1,7 +1,5 @@
 """The one renderer of tables."""
 
-from __future__ import annotations
-
 from rich.cells import cell_len
 
 from chipwatch.base.table import TableColumn, row, table

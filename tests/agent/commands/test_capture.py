@@ -1,7 +1,5 @@
 """`chipwatch check --capture`: what it keeps, what it masks, and that its file replays."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scripts are run by the shells that they are for."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """`chipwatch top --once`, and the screen of `chipwatch top HOST`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`chipwatch jobs`: a running agent with a fake driver and real processes tells who holds what."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

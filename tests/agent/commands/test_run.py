@@ -1,7 +1,5 @@
 """`chipwatch run` as users know it: the real command, real signals, real pipes."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """`chipwatch status` asks the agent that runs here."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

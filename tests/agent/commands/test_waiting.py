@@ -1,7 +1,5 @@
 """Words about a wait, on a terminal only."""
 
-from __future__ import annotations
-
 import os
 import select
 import threading

@@ -1,7 +1,5 @@
 """`chipwatch why`: a running agent with a fake driver and real processes says what holds a job up."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import email.message  # noqa: F401  # importlib.metadata loads it late, when a test has taken it off the path
 import importlib.metadata
 import os

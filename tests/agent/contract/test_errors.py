@@ -1,7 +1,5 @@
 """Errors of the system come with words that say what to look at."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """The checks that ship must find what is wrong: a check that cannot fail is none."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

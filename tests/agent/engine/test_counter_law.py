@@ -1,7 +1,5 @@
 """The law of counters, for each one of the catalogue: no sink is shown a fall without a newer start."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A worker over many failures in a row."""
 
-from __future__ import annotations
-
 import logging
 import random
 import time

@@ -1,7 +1,5 @@
 """Messages about a sink's deliveries, with the test's clock."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

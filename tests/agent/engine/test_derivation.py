@@ -1,7 +1,5 @@
 """Processors: what they see, and what one that fails costs."""
 
-from __future__ import annotations
-
 import logging
 import math
 

@@ -1,7 +1,5 @@
 """Facts: what collectors give to processors beside their points, and who is asked when."""
 
-from __future__ import annotations
-
 import threading
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Counters that have not moved are not sent where each series costs, and their first event is not lost."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Metrics that a sink never accepts are reported before anything is sent."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -1,7 +1,5 @@
 """The clock's thread reads the kernel's files; every other collector has a thread, and what hangs stops alone."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,7 +1,5 @@
 """The path of a point, from a tick of the clock to the body of a request at CloudWatch, is short."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

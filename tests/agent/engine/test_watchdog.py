@@ -1,7 +1,5 @@
 """A tick that hangs is named with the part that holds it up, and systemd gets no sign of life meanwhile."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Edges of a window: the moment that is just enough, the last sample, the clock that goes back."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Recordings that somebody else made: a clear error, or what is sound of it, in bounded time and memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """The file with the records of jobs: bounded, and whole after a kill or a full disk."""
 
-from __future__ import annotations
-
 import os
 import stat
 

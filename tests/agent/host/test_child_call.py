@@ -1,7 +1,5 @@
 """A call in a child process: its answer, its end without one, and a child that is left behind."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Facts as collectors give them, made by hand."""
 
-from __future__ import annotations
-
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import GroupUse, JobFacts, Owner, ProcessUse

@@ -1,7 +1,5 @@
 """Why a GPU is idle, in recorded situations."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The laws of GPU time: what jobs are charged is what devices were held, to the nanosecond a tick."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from tests.examples import examples

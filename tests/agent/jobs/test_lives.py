@@ -1,7 +1,5 @@
 """Two and more lives of an agent that is killed: what a store adds up over them is the time that passed."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

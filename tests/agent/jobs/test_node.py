@@ -6,8 +6,6 @@ that is used again, a GPU that is reset, a driver that is loaded again with othe
 agent.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from math import ceil
 from typing import NamedTuple

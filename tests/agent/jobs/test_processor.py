@@ -1,7 +1,5 @@
 """The family of each job: from its first tick to its last, over many jobs, and over a restart."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

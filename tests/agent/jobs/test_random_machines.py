@@ -1,7 +1,5 @@
 """Laws that hold on any machine: GPUs that vanish, jobs that come and go, collectors that hang, odd values."""
 
-from __future__ import annotations
-
 import json
 
 import hypothesis.strategies as st

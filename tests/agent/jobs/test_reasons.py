@@ -1,7 +1,5 @@
 """Why a job is slow, in recorded situations: which cause is named, and that no wrong one is."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re

@@ -1,7 +1,5 @@
 """A job leaves one record of its time, energy and cost, also where the agent is killed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

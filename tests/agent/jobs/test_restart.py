@@ -1,7 +1,5 @@
 """The time in which the agent did not run, and in which a GPU was divided otherwise, is unseen."""
 
-from __future__ import annotations
-
 import pytest
 from tests.agent.jobs.machine import SECOND, START, Machine, job
 

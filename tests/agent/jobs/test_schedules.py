@@ -1,7 +1,5 @@
 """A driver that replays a known schedule of kernels: what jobs are charged is what ran."""
 
-from __future__ import annotations
-
 import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 

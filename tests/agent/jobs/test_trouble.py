@@ -1,7 +1,5 @@
 """Jobs on machines in trouble: unknown time is charged to nobody, and no wrong owner is named."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.net.aws_regions import region_fault

@@ -1,7 +1,5 @@
 """Signatures are botocore's, and what its process finds is taken, within a limit of time."""
 
-from __future__ import annotations
-
 import sys
 import time
 from datetime import UTC, datetime

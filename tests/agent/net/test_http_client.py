@@ -1,7 +1,5 @@
 """The client that sinks send with: bounds of time and size, and proxies. Its answers are judged in tests/sinks/otlp."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 import time

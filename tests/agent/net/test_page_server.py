@@ -1,7 +1,5 @@
 """The server of pages, spoken to over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

@@ -1,7 +1,5 @@
 """The status socket: bounded, for its owner alone, and never in the way of a tick."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """A run logs each change of a GPU once, from the points."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.collectors.nvidia.metrics import WHOLE

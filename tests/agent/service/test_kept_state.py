@@ -1,7 +1,5 @@
 """The state of processors, over a restart."""
 
-from __future__ import annotations
-
 import os
 import stat
 

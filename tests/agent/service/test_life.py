@@ -1,7 +1,5 @@
 """A run shows that it is alive, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from types import SimpleNamespace

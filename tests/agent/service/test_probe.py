@@ -1,7 +1,5 @@
 """The judge of the heartbeat that the agent writes; tests/agent/commands/test_health.py has its words."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.service.heartbeat import Heartbeat

@@ -1,7 +1,5 @@
 """Signals that come where no thread can be started."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

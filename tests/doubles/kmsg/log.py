@@ -1,7 +1,5 @@
 """A log of the kernel: records in the form of /dev/kmsg, fed one by one through a pipe or by a compiled stand-in."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -7,8 +7,6 @@ hand:
     python -m tests.doubles.monitoring --port 8126 --seconds 600
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Serve for a while, then say what came."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Answers that have nothing to do with the points: of the quota, of permissions, of trouble."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import grpc

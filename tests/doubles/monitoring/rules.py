@@ -4,8 +4,6 @@ Rules of Cloud Monitoring for one time series of a write, and the words of its r
 The words are the service's own where a public log shows them; where none does they are ours, marked so.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Stored points, and the rules by which points of a write join them."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

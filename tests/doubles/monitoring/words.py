@@ -1,7 +1,5 @@
 """Cloud Monitoring's words for a partial refusal."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple
 

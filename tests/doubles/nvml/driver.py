@@ -1,7 +1,5 @@
 """The fake driver: compiled from nvml.c, and told what to answer."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Plays a file of `chipwatch check --capture`: its calls of NVML as a library, its files as folders."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from pathlib import Path

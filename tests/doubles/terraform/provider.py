@@ -10,8 +10,6 @@ It runs in the checkers' environment: PyPI's `tf` has the messages of the protoc
 
 # ruff: noqa: N802  # the methods are the protocol's
 
-from __future__ import annotations
-
 import json
 import os
 import sys

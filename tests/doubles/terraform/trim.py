@@ -7,8 +7,6 @@ cdktn-provider-google (hashicorp/google 8.7.0), whose JavaScript carries the gen
 and nesting. Where the provider itself can be had, `terraform providers schema -json` gives the same.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

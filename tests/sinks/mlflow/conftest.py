@@ -1,7 +1,5 @@
 """A tracking server on loopback, and sinks that write to it."""
 
-from __future__ import annotations
-
 import os
 import time
 

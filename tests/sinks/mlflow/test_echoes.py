@@ -1,7 +1,5 @@
 """Servers and proxies that repeat the request in their answers: no message of ours has its secrets."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """The run that watched processes name in their environment, or have started."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

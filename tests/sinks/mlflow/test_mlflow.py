@@ -1,7 +1,5 @@
 """The sink `mlflow` before a tracking server on loopback."""
 
-from __future__ import annotations
-
 import json
 import socket
 

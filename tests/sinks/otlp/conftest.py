@@ -1,7 +1,5 @@
 """A receiver on loopback, sinks that send to it, and the file of a key for Google."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 

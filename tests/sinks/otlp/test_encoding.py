@@ -1,7 +1,5 @@
 """Every request is parsed by opentelemetry-proto, and says what the points say."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

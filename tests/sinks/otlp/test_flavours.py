@@ -1,7 +1,5 @@
 """Requests to the clouds: signatures as AWS checks them, tokens as Google gives them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from urllib.parse import urlsplit

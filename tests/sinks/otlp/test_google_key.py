@@ -1,7 +1,5 @@
 """The token of a key file, by google-auth: what our transport and the sink make of its requests and errors."""
 
-from __future__ import annotations
-
 import sys
 from base64 import urlsafe_b64decode
 from urllib.parse import parse_qs

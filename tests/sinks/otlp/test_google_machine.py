@@ -1,7 +1,5 @@
 """The token of the metadata server, beside what google-auth makes of the same server."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Whatever a server answers: points are kept or halved, never lost, and no answer is a bug of ours."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from contextlib import closing

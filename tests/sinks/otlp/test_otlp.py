@@ -1,7 +1,5 @@
 """The sink against a strict receiver on loopback: what is sent, and what each answer leads to."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

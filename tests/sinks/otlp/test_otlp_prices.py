@@ -1,7 +1,5 @@
 """`chipwatch plan` of OTLP: samples, bytes, and no price that is not known."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.contract.advice import MONTH, Load, Terms

@@ -1,7 +1,5 @@
 """The page is what Prometheus' own parsers read, and only what the last tick had."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """The sink over real sockets, as the frame runs it, and the real command."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import threading

@@ -1,7 +1,5 @@
 """TLS, client certificates and basic auth, by files as exporters have them, with real handshakes."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """A parser of dashboards and queries that accepts only what the clouds' documents allow."""
 
-from __future__ import annotations
-
 import re
 
 NAME = r'"[^"\'\\]+"'

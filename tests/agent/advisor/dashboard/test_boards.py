@@ -1,7 +1,5 @@
 """`chipwatch dashboard --board`: the dashboards of a fleet, its nodes, GPUs, jobs, fabric and agents."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Grafana's dashboard and Prometheus' rules; `make proof` hands them to promtool, Prometheus and Grafana's own model."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

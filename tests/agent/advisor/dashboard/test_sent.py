@@ -1,7 +1,5 @@
 """Dashboards and alarms use the schemas that a run sends."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """DMI tables of machines in folders, and doubles of metadata services."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from chipwatch.config.identity import local
 from chipwatch.config.identity.local import RecordsSource
 from chipwatch.config.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by

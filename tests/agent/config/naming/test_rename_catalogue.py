@@ -1,7 +1,5 @@
 """The catalogue's tables, cell by cell: what W&B and MLflow call each metric is what their profiles call it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

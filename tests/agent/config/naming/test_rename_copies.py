@@ -1,7 +1,5 @@
 """Copies of a metric under a tool's further names: made before the spool, where points begin to count."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The profiles of dcgm-exporter and node_exporter: names, labels, units and meaning as their pages have them."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

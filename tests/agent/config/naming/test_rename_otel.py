@@ -1,7 +1,5 @@
 """The names of OpenTelemetry's semantic conventions."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

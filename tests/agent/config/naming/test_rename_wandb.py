@@ -1,7 +1,5 @@
 """The profile `wandb` sends what W&B's release 0.31 sends, key by key."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures that the tests of the spool share."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.engine.spool.queue import Spool

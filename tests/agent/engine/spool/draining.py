@@ -1,7 +1,5 @@
 """Take points out of a spool, as a worker would."""
 
-from __future__ import annotations
-
 
 def ids(taken):
     return [int(point.value) for point in taken]

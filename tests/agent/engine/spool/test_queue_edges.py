@@ -1,7 +1,5 @@
 """A spool at its edges: taken over from another agent, with ends that its file did not take, or with a corrupt file."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """A machine with a fake driver, a log of the kernel and trees of files, for the real command."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Situations of a machine, and what each caller of `chipwatch verdict` gets for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

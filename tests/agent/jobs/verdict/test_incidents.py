@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge

@@ -1,7 +1,5 @@
 """The table of conditions, and what an agent remembers for it."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict on each situation, by caller: situations.txt is the promise."""
 
-from __future__ import annotations
-
 import pytest
 from tests.agent.jobs.verdict.situations import MISUSES, NAMELESS, SITUATIONS, TABLE, judged, rows
 

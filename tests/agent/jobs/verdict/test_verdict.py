@@ -1,7 +1,5 @@
 """The real command on machines that are fit, degraded, not fit, or do not answer."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Names of nodes: names, ranges, files, and lists of Slurm and Kubernetes."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The line of a node, by its readings and by the answers of its agent."""
 
-from __future__ import annotations
-
 import pytest
 
 from chipwatch.jobs.verdict.rules import Seen

@@ -1,7 +1,5 @@
 """Pages of nodes, by our names and by other tools'."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

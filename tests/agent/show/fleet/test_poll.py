@@ -1,7 +1,5 @@
 """Many nodes are asked at once; a dead, slow or lying one costs its line only."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Keys on the screen of a fleet."""
 
-from __future__ import annotations
-
 from chipwatch.show.fleet.program import FleetView
 
 

@@ -1,7 +1,5 @@
 """The fleet and its jobs from a store with Prometheus' API; tests/proof/test_fleet.py asks a real one."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """The summary of a wrapped command, from datapoints of every maker."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

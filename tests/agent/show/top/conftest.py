@@ -1,7 +1,5 @@
 """A program in a pseudo-terminal, and a terminal emulator that shows what it draws."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

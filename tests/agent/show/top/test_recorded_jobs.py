@@ -1,7 +1,5 @@
 """A recording tells what each job has."""
 
-from __future__ import annotations
-
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.jobs.metrics import GPU_TIME, GPUS
 from chipwatch.show.top.replay import jobs

@@ -1,7 +1,5 @@
 """`chipwatch top` in a pseudo-terminal, as a terminal emulator shows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`chipwatch.watch` with a real agent: what it leaves alone in the process that it watches, and how each of them ends."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import gzip

@@ -1,7 +1,5 @@
 """Curves of a recording: statistics, rates of counters, and the buckets of a chart."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

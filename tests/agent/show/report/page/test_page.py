@@ -1,7 +1,5 @@
 """The page of `chipwatch report`: its words, tables, events and data, and what hostile recordings do to it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

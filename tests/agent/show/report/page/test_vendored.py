@@ -1,7 +1,5 @@
 """The chart library in the page is the one that the decision names."""
 
-from __future__ import annotations
-
 import re
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recordings in memory for the tests of the page."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
