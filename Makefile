@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 PINS := requirements
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check
 
 RELEASE := .release
