@@ -21,7 +21,31 @@ TRIED = {
 
 HEAD = """# Hardware
 
-To see whether your accelerator is supported, find its model below. If it is not there, or its cells do not say `real`, send us what it answers:
+To see whether your accelerator is supported, look here. No real accelerator and no cloud account was available so far. The last column says what each collector and sink was tried on instead.
+
+| hardware | read by | tried on |
+|---|---|---|
+| host: CPU, memory, disks, network, pressure, containers, process trees | `/proc`, cgroups | Linux, on virtual machines and in containers; captures of larger ones |
+| [the fabric, storage, sensors, memory and PCIe errors](node-health.md) | `/sys`, `/proc`, the ioctl of ethtool | published captures; node_exporter on the same files |
+| CPU, memory, disks, network and process trees on macOS | psutil | Linux without what macOS lacks; no Mac |
+| [NVIDIA](nvidia.md) | NVML | a fake driver in C with captured values of H100 (also MIG), RTX 4080 SUPER, T4 |
+| [AMD](amd.md) | sysfs | trees of files with values of captures of MI210, MI300X and a Radeon |
+| [Intel](intel.md) | sysfs; xpu-smi | trees of files; one capture |
+| [Apple](apple.md) | macmon; ioreg | one capture of each |
+| [Trainium, Inferentia](neuron.md) | neuron-monitor, sysfs | one published record of an inf1.xlarge; invented ones |
+| Google TPU | libtpu's metric service; SDK | a server and a module of ours |
+| Intel Gaudi | hl-smi | captured rows of a Gaudi 3 |
+| Graphcore IPU | gcipuinfo | documented attributes |
+| [any OpenMetrics or Prometheus endpoint](openmetrics.md) | HTTP | servers of ours; pages of other exporters |
+| CloudWatch | PutMetricData | moto; a strict server of ours |
+| [Google Cloud Monitoring](google.md) | its own client | a strict server of ours |
+| [Prometheus](prometheus.md) | its text formats | a real Prometheus; promtool; W&B's scraper |
+| [OpenTelemetry](otlp.md) | OTLP over HTTP | a real receiver (rotel); OpenTelemetry's own protobuf |
+| [MLflow](experiments.md) | its REST API | a real MLflow server |
+
+## Signals by model
+
+To see what is read of your accelerator, find its model below. If it is not there, or its cells do not say `real`, send us what it answers:
 
 ```console
 $ chipwatch check --level all --capture machine.json

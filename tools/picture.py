@@ -277,7 +277,6 @@ def main(folder: str) -> None:
     plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
     outputs = {
         "chipwatch --interval 2": screen(scene.ticks),
-        "chipwatch --once --common-dims hostname --collector memory | head -1": scene.run.json_line(),
         "chipwatch jobs": jobs_text(scene.jobs),
         watched: scene.summary,
         f"chipwatch {' '.join(plan)}": output(*plan, "--region", "us-east-1"),

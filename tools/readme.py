@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, READ, RSS, WRITTEN
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
@@ -23,7 +22,6 @@ from chipwatch.service.announcements import Announcements
 from chipwatch.service.log_formats import Formatter, LogStyle
 from chipwatch.show.report.summary import RunSummary
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.stdout.jsonl import lines
 
 BENCHMARKS: Final = Path(__file__).parents[1] / "docs/benchmarks.md"
 GIB: Final = 2**30
@@ -45,12 +43,10 @@ class RecordedRun:
         self.minutes: list[Datapoint] = []
         """The points of all windows of a minute, at level all."""
         self._summary = RunSummary()
-        self._memory: list[Datapoint] = []
 
     def take(self, points: Sequence[Datapoint], at: int, used: Mapping[str, Any]) -> None:
         """Take a tick; `used` are cores, CPUs, GPUs and bytes a second of the watched program."""
         self._at = at
-        self._memory = [point for point in points if point.metric in MemoryCollector.metrics]
         self.minutes += self._minutes.add(points, at)
         done = self._window.add(points, at, lambda metric: metric.level <= Level.BASIC)
         if done:
@@ -67,11 +63,6 @@ class RecordedRun:
         yield WRITTEN.point(at, 0, start_time=self._born)
         for gpu in used["gpus"]:
             yield PROCESS_MEMORY_USED.point(at, GIB, Dimensions(gpu=str(gpu)))
-
-    def json_line(self) -> str:
-        """Return the first line of JSON that the collector memory gives."""
-        points = [point._replace(dims=Dimensions(hostname="node-7")) for point in self._memory]
-        return lines(sorted(points, key=lambda point: point.metric.name)[:1], [])
 
     def summary(self, command: Sequence[str], cores: float, jobs: Any) -> str:
         """Return the summary of a program that ran from the first tick to the last; `jobs` is the processor."""
@@ -129,14 +120,12 @@ def with_figures(readme: str, benchmarks: str) -> str:
     lines, cloud = rows["chipwatch: JSON lines, basic"], rows["chipwatch: CloudWatch, a point a minute"]
     share = float(lines[0].split()[0]) / 10  # ms a second -> % of a core
     text = f"{share:.2f} % of a core, {lines[2]} MB; {cloud[2]} MB with CloudWatch ([benchmarks](docs/benchmarks.md))"
-    return _replaced(readme, r"(?m)(?<=beside the training \| ).*(?= \|$)", text)
+    return _replaced(readme, r"(?m)(?<=beside the training takes ).*(?=\.$)", text)
 
 
 def with_log(readme: str, log: str) -> str:
     """Return README with the log of a run."""
-    return _replaced(
-        readme, r"(?ms)(?<=^   ```text\n).*?(?=\n   ```$)", "\n".join(f"   {line}" for line in log.splitlines())
-    )
+    return _replaced(readme, r"(?ms)(?<=^```text\n).*?(?=\n```$)", log)
 
 
 def _replaced(readme: str, pattern: str, text: str) -> str:
