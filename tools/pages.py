@@ -55,7 +55,7 @@ To send the names of OpenTelemetry, run `chipwatch --names otel`. It sends these
 release {version}. This page is written by `make golden`. There all `hw.*` and `system.*` are in Development, so another release may have
 other names. A metric that is not here keeps our name, since there is no convention: activity of multiprocessors and tensor cores,
 clocks, throttling, Xid, NVLink, TPU, Neuron, jobs and idle time, TCP's retransmissions, timeouts and refused connections, the allowances
-of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` and `memory.errors` keep our names too: they are sums of what
+of a cloud's network, congestion, pauses, waits and operations of RDMA. `rdma.errors` and `memory.errors` keep our names too: they are sums of what
 `hw.errors` has.
 
 - Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is not a sum.

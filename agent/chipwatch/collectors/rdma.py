@@ -1,9 +1,9 @@
 """
-Collects metrics of InfiniBand, RoCE and EFA ports, from sysfs.
+Collects metrics of InfiniBand, RoCE and EFA ports: from sysfs, and pauses of RoCE from the driver of the interface.
 
 Drivers have different counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file is read. A
 counter may send a command to the card's firmware, so there is a longer interval, and only files that the level needs
-are read.
+are read. Pauses: Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; bnxt_ethtool.c.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given, Needs
+from chipwatch.host.counters import Counters
+from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
 from chipwatch.host.procfs import close_all, read_small
@@ -33,6 +35,7 @@ REFUSALS: Final = 3
 """Failures without a success after which the firmware counts as refusing; more would only fill the kernel's log."""
 
 PORT: Final = ("device", "port")
+PRIORITY: Final = ("priority", "direction")
 # fmt: off
 STATE: Final = gauge("rdma.state", "1", "Whether the port is active: 1, else 0.", dims=PORT)
 RATE: Final = gauge("rdma.rate", "Gbit/s", "Rate of the link.", dims=PORT)
@@ -55,6 +58,16 @@ SIZES: Final = counter(
     "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation"))
 OPERATIONS: Final = counter(
     "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation"))
+PAUSES: Final = counter(
+    "rdma.pause.frames", "{frame}", "Pause frames of a priority, or of all.", Level.DETAILED, (*PORT, *PRIORITY))
+PAUSED: Final = counter(
+    "rdma.pause.time", "s", "Time in which pauses stopped a priority: received ones the port, sent ones its peer.",
+    Level.DETAILED, (*PORT, *PRIORITY))
+STORMS: Final = counter(
+    "rdma.pause.storms", "{event}", "How often the port sent pauses for long; error: the card ended them.",
+    Level.DETAILED, (*PORT, "kind"))
+TRAFFIC: Final = counter(
+    "rdma.priority.traffic", "By", "Sent and received by the port with a priority.", Level.DETAILED, (*PORT, *PRIORITY))
 OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", Level.ALL, (*PORT, "counter"))
 # fmt: on
 
@@ -93,6 +106,15 @@ ERROR: Final = re.compile(
     re.IGNORECASE,
 )
 OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_(bytes|wrs)")
+OF_DRIVERS: Final = (
+    (PAUSES, re.compile(r"([rt]x)_(?:prio(\d)|global)_pause|([rt]x)_pfc_ena_frames_pri(\d)")),
+    (PAUSED, re.compile(r"([rt]x)_(?:prio(\d)|global)_pause_duration|pfc_pri(\d)_([rt]x)_duration_us")),
+    (STORMS, re.compile(r"tx_pause_storm_(warning|error)_events")),
+    (TRAFFIC, re.compile(r"([rt]x)_prio(\d)_bytes|([rt]x)_bytes_pri(\d)")),
+    (DETAIL, re.compile(r"rx_prio\d_(?:buf_|cong_)?discards?")),
+)
+"""Metrics, and names of the counters of mlx5's and bnxt's interfaces; times are in microseconds."""
+DIRECTIONS: Final = {"rx": "received", "tx": "sent"}
 METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
 GAUGES: Final = (
@@ -121,6 +143,20 @@ def counter_rows(files: Mapping[str, str]) -> Iterator[FileRow]:
             yield FileRow(DETAIL, path, dims=Dimensions(error=name), total=total)
         elif name not in used:
             yield FileRow(OTHER, path, dims=Dimensions(counter=name))
+
+
+def driver_series(name: str) -> tuple[Metric, Dimensions] | None:
+    """Return the metric of a driver's counter, and its dimensions beside the port's; None if it has none."""
+    for metric, pattern in OF_DRIVERS:
+        if found := pattern.fullmatch(name):
+            words = [word for word in found.groups() if word]
+            if metric is DETAIL:
+                return metric, Dimensions(error=name)
+            if metric is STORMS:
+                return metric, Dimensions(kind=words[0])
+            direction = next(DIRECTIONS[word] for word in words if word in DIRECTIONS)
+            return metric, Dimensions(priority=next(filter(str.isdigit, words), WHOLE), direction=direction)
+    return None
 
 
 class _Card:
@@ -196,6 +232,14 @@ def counter_files(folder: Path) -> dict[str, str]:
     return {path.name: f"{path.parent.name}/{path.name}" for path in paths if path.name not in SETTINGS}
 
 
+def interface_of(port: Path) -> str:
+    """Return the network interface of a port of RoCE; "" for a port of InfiniBand."""
+    try:
+        return read_small(f"{port}/gid_attrs/ndevs/0").decode().strip()
+    except OSError:
+        return ""
+
+
 def by_turns(rows: Iterable[FileRow]) -> list[FileRow]:
     """Alternate rows of different folders, so that a failing folder does not look like a refusing card."""
     folders: dict[str, list[list[FileRow]]] = {}
@@ -221,10 +265,11 @@ class RdmaCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = METRICS
-    needs = Needs(level=True, state=True)
+    needs = Needs(level=True, state=True, always=(PAUSED.name, STORMS.name))
 
-    def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
+    def __init__(self, config: Config, clock: Clock = time.monotonic, call: Ethtool = ethtool) -> None:
         self._config, self._clock = config, clock
+        self._drivers, self._counters = DriverCounters(self._series, call), Counters()
         self._folder = config.sys / "class/infiniband"
         self._cards: dict[str, _Card] = {}
         self._ports: Folders | None = None
@@ -237,6 +282,7 @@ class RdmaCollector(Collector):
         self._pace = Pace(self._config.every, self._clock)
         self.close()
         self._cards, self._kept = {}, LastValues(given.state, "rdma", self._config.proc)
+        self._counters = Counters(kept=self._kept)
         self._ports = Folders(self._folder, "*/ports/*", self._find, self._level, kept=self._kept, reader=self._reader)
         if not len(self._ports):
             raise Unavailable(f"no RDMA device in {self._folder}")
@@ -250,6 +296,7 @@ class RdmaCollector(Collector):
             if point.metric is STATE:
                 states[point.dims] = point.value
             yield point
+        yield from self._pauses(at, self._ports)
         ports = {port.dims for port in self._ports if port.dims["port"] != WHOLE}
         self._silent = dict.fromkeys(ports - states.keys(), "its state cannot be read")
         problems = [f"{name} {card.problem}" for name, card in self._cards.items() if card.problem]
@@ -260,6 +307,29 @@ class RdmaCollector(Collector):
             card.end(self._clock())
         if problems:
             raise PartlyCollected(problems)
+
+    def _series(self, name: str) -> tuple[Metric, Dimensions] | None:
+        """Return the metric and dimensions of a driver's counter; None if nobody wants it."""
+        found = driver_series(name)
+        return found if found and (found[0].level <= self._level or found[0].name in self.needs.always) else None
+
+    def _pauses(self, at: int, ports: Iterable[Folder]) -> Iterator[Datapoint]:
+        """Yield the counters of the interfaces of ports of RoCE; a bond has the sum of its members."""
+        for port in ports:
+            name = interface_of(port.path)
+            if not name or not self._cards[port.dims["device"]].backoff.allows(self._clock()):
+                continue
+            bonded = [link.name.removeprefix("lower_") for link in self._config.sys.glob(f"class/net/{name}/lower_*")]
+            series: dict[tuple[Metric, Dimensions], dict[str, float]] = {}
+            for interface in bonded or [name]:
+                for (metric, dims), value in self._drivers.read(interface):
+                    number = value / 1e6 if metric is PAUSED else value
+                    series.setdefault((metric, port.dims | dims), {})[interface] = number
+            for (metric, dims), members in series.items():
+                if bonded:
+                    yield self._counters.total(metric, at, members, dims)
+                else:
+                    yield self._counters.point(metric, at, members[name], dims)
 
     def silent(self) -> dict[Dimensions, str]:
         return self._silent

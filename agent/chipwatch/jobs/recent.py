@@ -26,9 +26,10 @@ MOST: Final = 3
 SPREAD: Final = 5 * 1.4826
 """Median absolute deviations beyond which a device is an outlier: five standard deviations of 1.4826 each."""
 RISES: Final = (
-    "rdma.link.downed", "rdma.errors", "rdma.retransmits", "nfs.timeouts", "gpu.link.errors", "gpu.pcie.replays",
+    "rdma.link.downed", "rdma.errors", "rdma.retransmits", "rdma.pause.time", "nfs.timeouts", "gpu.link.errors",
+    "gpu.pcie.replays",
 )  # fmt: skip
-"""Counters whose increase is a figure: that of the series that grew most."""
+"""Counters whose increase is a figure: that of the series that grew most, in each direction if it has directions."""
 OF_DEVICES: Final = ("gpu.link.errors", "gpu.pcie.replays")
 """Counters that must grow far more on one device than on the job's other devices, if it has four or more."""
 READ: Final = ("disk.read", "nfs.read")
@@ -180,10 +181,11 @@ class Span(NamedTuple):
                 yield JobFigure("collectives", rise)
             if name == UNANSWERED:
                 number = self.moments[-1].values.get((name, dims), 0.0)
+            figure = f"{name}.{dims['direction']}" if "direction" in dims else name
             is_mine = (not place or place in mine) and (name not in worst or place == worst[name])
-            if name in NAMED and is_mine and number > most.get(name, JobFigure(name, 0.0)).number:
+            if name in NAMED and is_mine and number > most.get(figure, JobFigure(figure, 0.0)).number:
                 words = (dims[key] for key in ("device", "port", "source") if key in dims)
-                most[name] = JobFigure(name, number, dims.get("gpu") or " ".join(words))
+                most[figure] = JobFigure(figure, number, dims.get("gpu") or " ".join(words))
         yield from most.values()
 
 

@@ -5,14 +5,16 @@ import struct
 import sys
 
 import pytest
+from tests.doubles.ethtool import Card
 
 from chipwatch.collectors import network as tcp
 from chipwatch.collectors.network import NetworkCollector
-from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
+from chipwatch.collectors.network.allowance import Allowances
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.counters import Counters
+from chipwatch.host.ethtool import MOST, ethtool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and ioctl of Linux")
 SNMP = """Ip: Forwarding DefaultTTL
@@ -61,28 +63,6 @@ def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
         list(tcp.Tcp(proc / "net", Level.ALL).points(7, Counters()))
-
-
-class Card:
-    """Answers ethtool's requests as the kernel does for a card with these counters."""
-
-    def __init__(self, *counters):
-        self.counters, self.asked, self.is_gone = list(counters), [], False
-
-    def __call__(self, interface, request):
-        command = struct.unpack_from("=I", request)[0]
-        self.asked.append((interface, command))
-        if self.is_gone:
-            raise OSError(19, "No such device")
-        names = [name for name, _ in self.counters]
-        if command == 0x03:
-            return struct.pack("=I176sI12x", command, b"ena", len(names))
-        if command == 0x1B:
-            return struct.pack("=III", command, 1, len(names)) + b"".join(
-                name.encode().ljust(32, b"\0") for name in names
-            )
-        values = [value for _, value in self.counters]
-        return struct.pack(f"=II{len(values)}Q", command, len(values), *values) + bytes(8)
 
 
 ENA = (("tx_timeout", 0), ("bw_in_allowance_exceeded", 5), ("bw_out_allowance_exceeded", 14368),

@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 from tests.doubles import sysfs
+from tests.doubles.ethtool import Card
 from tests.told import reading
 
 from chipwatch.collectors.rdma import RdmaCollector
@@ -294,3 +295,104 @@ def test_a_reset_of_the_counters_starts_them_again(rdma, folder):
     later = {point.metric.name: point for point in collector.collect(10**9) if point.dims is port}
     assert first["rdma.sent"].value > 40
     assert (later["rdma.sent"].value, later["rdma.sent"].start_time) == (40, 7 + 10**6)
+
+
+MLX5 = (("rx_packets", 9), ("rx_prio3_bytes", 1000), ("tx_prio3_bytes", 2000), ("rx_prio3_pause", 148213),
+        ("rx_prio3_pause_duration", 3320119), ("tx_prio3_pause", 96204), ("tx_prio3_pause_duration", 1904772),
+        ("rx_global_pause", 4), ("rx_prio3_buf_discard", 7), ("tx_pause_storm_warning_events", 2),
+        ("tx_pause_storm_error_events", 1))  # fmt: skip
+BNXT = (
+    ("rx_pfc_ena_frames_pri3", 5),
+    ("tx_pfc_ena_frames_pri3", 6),
+    ("pfc_pri3_rx_duration_us", 70),
+    ("tx_bytes_pri3", 8),
+)
+
+
+@pytest.fixture
+def roce(tmp_path, clock, folder):
+    """Make a collector whose one port has the interface `eth0`, of a driver with these counters."""
+
+    def made(card, level=Level.DETAILED, state=None):
+        sysfs.build(tmp_path / "sys", "rdma_mlx5")
+        sysfs.write(folder / "mlx5_bond_0/ports/1/gid_attrs/ndevs/0", "eth0")
+        config = RdmaCollector.Config(proc=tmp_path, sys=tmp_path / "sys", every=0)
+        collector = RdmaCollector(config, lambda: clock[0], card)
+        collector.open(Given(level=level, state=state))
+        return collector
+
+    return made
+
+
+def pauses(collector):
+    values, _ = read(collector)
+    mine = (name for name in values if name.startswith(("rdma.pause", "rdma.priority")) or "_prio" in name)
+    return {name: values[name] for name in mine}
+
+
+def test_a_port_of_roce_has_pauses_and_traffic_by_priority(roce):
+    assert pauses(roce(Card(*MLX5))) == pytest.approx({
+        "rdma.priority.traffic received 3": 1000, "rdma.priority.traffic sent 3": 2000,
+        "rdma.pause.frames received 3": 148213, "rdma.pause.frames sent 3": 96204, "rdma.pause.frames received all": 4,
+        "rdma.pause.time received 3": 3.320119, "rdma.pause.time sent 3": 1.904772,
+        "rdma.pause.storms warning": 2, "rdma.pause.storms error": 1, "rdma.errors.detail rx_prio3_buf_discard": 7,
+    })  # fmt: skip
+    assert pauses(roce(Card(*BNXT))) == pytest.approx({
+        "rdma.pause.frames received 3": 5, "rdma.pause.frames sent 3": 6, "rdma.pause.time received 3": 70e-6,
+        "rdma.priority.traffic sent 3": 8,
+    })  # fmt: skip
+
+
+def test_a_driver_without_pauses_is_asked_once_and_a_port_of_infiniband_never(roce, folder):
+    card = Card(("rx_packets", 9), ("tx_packets", 9))
+    collector = roce(card)
+    for _ in range(3):
+        assert not pauses(collector)
+    assert card.asked == [("eth0", 0x03), ("eth0", 0x1B)]
+    shutil.rmtree(folder / "mlx5_bond_0/ports/1/gid_attrs")
+    card = Card(*MLX5)
+    collector._drivers = type(collector._drivers)(lambda name: name, card)
+    assert not pauses(collector)
+    assert not card.asked
+
+
+def test_the_basic_level_reads_what_a_verdict_needs_alone(roce):
+    assert {name.split()[0] for name in pauses(roce(Card(*MLX5), Level.BASIC))} == {
+        "rdma.pause.time",
+        "rdma.pause.storms",
+    }
+
+
+def test_priorities_that_get_pauses_later_are_found(roce):
+    card = Card(*MLX5)
+    collector = roce(card)
+    pauses(collector)
+    card.counters.append(("rx_prio4_pause", 3))
+    assert not pauses(collector)
+    assert pauses(collector)["rdma.pause.frames received 4"] == 3
+    card.is_gone = True
+    assert not pauses(collector)
+
+
+def test_a_bond_has_the_sum_of_its_members_which_come_and_go(roce, tmp_path):
+    card = Card(("rx_prio3_pause", 10))
+    collector = roce(card)
+    for name in ("eth1", "eth2"):
+        sysfs.write(tmp_path / f"sys/class/net/eth0/lower_{name}", f"-> ../{name}")
+    name = "rdma.pause.frames received 3"
+    assert pauses(collector) == {name: 0}  # a sum begins at 0
+    card.counters[0] = ("rx_prio3_pause", 15)
+    assert pauses(collector) == {name: 10}
+    (tmp_path / "sys/class/net/eth0/lower_eth2").unlink()
+    assert pauses(collector) == {name: 10}
+
+
+def test_pauses_that_the_card_counted_before_the_agent_started_begin_at_the_boot(roce, tmp_path):
+    (tmp_path / "stat").write_text("btime 1700000000\n")
+    (points, _) = reading(roce(Card(*MLX5)), 1700000001 * 10**9)
+    frames = {point.value: point.start_time for point in points if point.metric.name == "rdma.pause.frames"}
+    assert frames[148213] == 1700000000 * 10**9
+
+
+def test_pauses_keep_the_contract(roce):
+    assert check_collector(roce(Card(*MLX5)), ticks=2, given=Given(level=Level.ALL))

@@ -30,6 +30,15 @@ def ranks_of(numbers):
     return [Rank(number, "172.16.64.2", 400_000 + number, number % 8) for number in numbers or ()]
 
 
+def dims_of_rate(name):
+    """Return the dimensions of a rate; a direction may follow the metric's name."""
+    if name.startswith("job."):
+        return {"job": "41337"}
+    direction = name.partition(" ")[2]
+    port = {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}
+    return {**port, "direction": direction} if direction else port
+
+
 def play(told, minutes=MINUTES):
     """Play a situation; return its machine and the answer on the job."""
     machine = Machine(interval=TICK, dollars_per_hour=2.5)
@@ -56,7 +65,7 @@ def play(told, minutes=MINUTES):
                   for n, value in enumerate(each(told[key]))]  # fmt: skip
         if "ranks" in told:
             totals["job.collectives"] += told.get("collectives", 5) * TICK
-        host = [(name, {"job": "41337"} if name.startswith("job.") else {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
+        host = [(name.partition(" ")[0], dims_of_rate(name), total)
                 for name, total in totals.items() if isinstance(name, str) and "." in name]  # fmt: skip
         host += [(name, {"gpu": gpu}, rate * (machine.at - START) / SECOND)
                  for name, rates in told.get("by_gpu", {}).items() for gpu, rate in rates.items()]  # fmt: skip
