@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -105,6 +105,10 @@ golden: $(VENV)/dev.stamp
 # A fleet in a browser: agents of invented nodes, a Prometheus and a page, on loopback; Ctrl-C stops all. ARGS="--nodes 1" for less.
 demo: $(VENV)/run.stamp
 	@exec $(BIN)/python -m tools.demo $(ARGS)
+
+# A shell whose chipwatch reads an invented node with eight GPUs of a fake driver, so that README's commands can be typed.
+demo-node: $(VENV)/run.stamp
+	@exec $(BIN)/python -m tools.demo --shell
 
 # The files in dashboards/, which `make golden` writes too.
 dashboards: $(VENV)/dev.stamp

@@ -219,6 +219,33 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     return 0
 
 
+def look(folder: Path) -> int:
+    """Start one node and its agent, and a shell whose chipwatch reads that node; stop all when the shell ends."""
+    (node,) = nodes(folder, 1)
+    if not node.has_gpus:
+        say("demo-node: no C compiler (cc), so no fake driver: the node has no GPUs")
+    agent = node.start(
+        "--sink", "prometheus", "--interval", "2", CHIPWATCH_SINKS__PROMETHEUS__LISTEN=f"127.0.0.1:{free_port()}"
+    )
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(1):
+            node.load()
+
+    threading.Thread(target=follow, daemon=True).start()
+    programs = str(Path(sys.executable).parent)
+    env = {**os.environ, **node.environment(), "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"}
+    say("demo-node: this shell sees a node with 8 H100 of a fake driver and three jobs; exit ends it. Try:")
+    say("  chipwatch, chipwatch jobs, chipwatch top, chipwatch verdict, chipwatch status")
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs in the shell
+        return subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=env, check=False).returncode
+    finally:
+        ended.set()
+        stop([agent])
+
+
 def keep_up(made: list[Node], running: list[subprocess.Popen[bytes]], folder: Path) -> None:
     """Let the nodes follow the time for a second; exit where a program has ended."""
     for process in running:
@@ -235,13 +262,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.partition("\n\n")[0].strip())
     parser.add_argument("--nodes", type=int, default=3, help="nodes of 8 GPUs (3)")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long (never)")
+    parser.add_argument("--shell", action="store_true", help="start one node, and a shell whose chipwatch reads it")
     parser.add_argument("--agents", action="store_true", help="start the agents alone")
     parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
     given = parser.parse_args()
     at_end(signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="chipwatch-demo-", ignore_cleanup_errors=True) as folder:
-        return run(Path(folder), given)
+        return look(Path(folder)) if given.shell else run(Path(folder), given)
 
 
 if __name__ == "__main__":

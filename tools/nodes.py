@@ -60,6 +60,7 @@ class Node:
         self.name, self._folder, self._library = f"node-{number + 1}", folder, library
         self._jobs = JOBS[number % len(JOBS)] if library else ()
         self._began = time.monotonic()
+        self._booted = round(time.time()) - 900
         self._share = 1 + number % 3
         self.has_gpus = bool(library)
         users = {**USERS, "demo": os.getuid()}
@@ -131,7 +132,7 @@ class Node:
         busy, idle = (round(TICKS * seconds * part) for part in (cores, CPUS - cores))
         rows = [f"cpu{n} {busy // CPUS} 0 0 {idle // CPUS} 0 0 0 0" for n in range(CPUS)]
         self._write(
-            "proc/stat", "\n".join([f"cpu  {busy} 0 0 {idle} 0 0 0 0", *rows, "intr 0", "btime 1700000000", ""])
+            "proc/stat", "\n".join([f"cpu  {busy} 0 0 {idle} 0 0 0 0", *rows, "intr 0", f"btime {self._booted}", ""])
         )
         self._write("proc/loadavg", f"{cores:.2f} {cores:.2f} {cores:.2f} 3/300 1\n")
         total, used = 1 << 30, (200 + 60 * self._share) << 20
@@ -161,20 +162,25 @@ class Node:
         for name in ("port_xmit_data", "port_rcv_data"):
             self._write(f"{port}/{name}", f"{moved * 8}\n")
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which chipwatch reads this node."""
+        folder, state = self._folder, str(self._folder / "state")
+        options = {name: str(folder / name) for name in ("proc", "sys", "root")} | {
+            "collectors__jobs__dimensions": "user", "processors__jobs__dimensions": "user",
+            "processors__jobs__dollars_per_hour": "2.5", "recorder": "false",
+        }  # fmt: skip
+        env = {f"CHIPWATCH_{key.upper()}": value for key, value in options.items()}
+        env |= {"STATE_DIRECTORY": state, "XDG_STATE_HOME": state}
+        if self._library:
+            env |= {"LD_LIBRARY_PATH": str(self._library.parent), VARIABLE: str(folder / "nvml.txt")}
+        return env
+
     def start(self, *words: str, **env: str) -> subprocess.Popen[bytes]:
         """Start an agent that reads this node; its output goes to agent.log in the folder."""
-        more = {"STATE_DIRECTORY": str(self._folder / "state"), "XDG_STATE_HOME": str(self._folder / "state")}
-        if self._library:
-            more |= {"LD_LIBRARY_PATH": str(self._library.parent), VARIABLE: str(self._folder / "nvml.txt")}
-        folders = [word for name in ("proc", "sys", "root") for word in (f"--{name}", str(self._folder / name))]
-        jobs = {"PROCESSORS__JOBS__DOLLARS_PER_HOUR": "2.5", "PROCESSORS__JOBS__DIMENSIONS": "user"}
-        options = {f"CHIPWATCH_{key}": value for key, value in {"COLLECTORS__JOBS__DIMENSIONS": "user", **jobs}.items()}
-        command = [sys.executable, "-m", "chipwatch", *words, *folders, "--level", "detailed", "--recorder", "false",
-                   "--dim", f"hostname={self.name}"]  # fmt: skip
+        command = [sys.executable, "-m", "chipwatch", *words, "--level", "detailed", "--dim", f"hostname={self.name}"]
+        env = {**os.environ, **self.environment(), **env}
         with (self._folder / "agent.log").open("wb") as log:
-            return subprocess.Popen(
-                command, env={**os.environ, **options, **more, **env}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def nodes(folder: Path, many: int) -> list[Node]:
