@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from chipwatch.base.side_thread import SIDE
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.facts import DeviceFacts
@@ -297,7 +298,8 @@ class Pipeline:
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then tick once more, for the time since the last tick."""
         watchdog = Watchdog(self.progress)
-        watchdog.start()
+        with suppress(RuntimeError):  # no thread can be started; then a tick that hangs is not named
+            SIDE.add(watchdog.look)
         begun = due = time.monotonic()
         end = None if duration is None else begun + duration
         while self.stopped is None:
@@ -313,7 +315,7 @@ class Pipeline:
                 break
         self._stop.is_last = True
         self.tick(LAST_READING)
-        watchdog.stop()
+        SIDE.remove(watchdog.look)
 
     def once(self, pause: float) -> None:
         """

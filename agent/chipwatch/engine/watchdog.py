@@ -1,11 +1,10 @@
-"""A thread that logs a tick that hangs, and tells systemd while ticks go on."""
+"""Logs a tick that hangs, and tells systemd while ticks go on."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,44 +34,30 @@ class Watchdog:
     """
     Logs which part blocks a tick for more than LONGEST seconds, and when ticks go on again.
 
-    It is a thread, since the clock's thread cannot log while it is blocked. While a tick hangs, systemd gets no sign of
-    life, so it restarts the agent if the unit sets WatchdogSec. Nothing else helps: a blocked read of a kernel's file
-    cannot be interrupted.
+    It looks from the side thread, since the clock's thread cannot log while it is blocked. While a tick hangs, systemd
+    gets no sign of life, so it restarts the agent if the unit sets WatchdogSec. Nothing else helps: a blocked read of a
+    kernel's file cannot be interrupted.
     """
 
     def __init__(self, progress: Progress, alive: Callable[[], None] | None = None) -> None:
         """Call `alive` at each check while no tick hangs; by default, it tells systemd, if systemd asks for it."""
         self._progress, self._alive = progress, alive or sign_of_life(os.environ)
         self._logger = ThrottledLogger(log, "tick")
-        self._is_over = threading.Event()
         self._hangs = False
 
-    def start(self) -> None:
-        """Start the thread; if the system cannot start it, there are no checks."""
-        with suppress(RuntimeError):
-            threading.Thread(target=self._run, name="watchdog", daemon=True).start()
-
-    def stop(self) -> None:
-        """Request the end of the thread; do not wait for it."""
-        self._is_over.set()
-
-    def look(self) -> None:
-        """Check once: log a tick that hangs, or give the sign of life."""
+    def look(self) -> float:
+        """Check once: log a tick that hangs, or give the sign of life. Return the seconds until the next check."""
         since, what = self._progress.since, self._progress.what
         seconds = 0.0 if since is None else time.monotonic() - since
         if seconds > LONGEST:
             self._hangs = True
             self._logger.log(logging.ERROR, "hangs", f"takes {seconds:.0f} s so far: {what} does not return")
-            return
+            return PERIOD
         if self._hangs:
             self._hangs = False
             self._logger.resolved("hangs", "goes on again")
         self._alive()
-
-    def _run(self) -> None:
-        self.look()
-        while not self._is_over.wait(PERIOD):
-            self.look()
+        return PERIOD
 
 
 def sign_of_life(env: Mapping[str, str]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for pages such as /metrics: one thread, and limits of connections, bytes and time."""
+"""A small HTTP/1.1 server for pages such as /metrics, with limits of connections, bytes and time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from chipwatch.base.side_thread import SIDE
 from chipwatch.contract.errors import text_of
 from chipwatch.net.address import listener
 
@@ -84,7 +85,7 @@ class _Connection:
 
 class PageServer:
     """
-    Answers GET and HEAD requests with what `answer` returns, which runs on the server's only thread.
+    Answers GET and HEAD requests with what `answer` returns, which runs on the side thread.
 
     Between two slow answers, all other connections are served. A request that is too long or too slow ends its
     connection. A new connection above the limit ends the one that was idle longest.
@@ -100,56 +101,47 @@ class PageServer:
         seconds: float = REQUEST_SECONDS,
     ) -> None:
         """
-        Listen at `address` and start the thread; raise OSError.
+        Listen at `address`, and answer from now on; raise OSError.
 
         `tls` returns the TLS context for a new connection, or None. A request may take `seconds`, and so may an answer.
         """
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         self._listener = listener(address, connections)
         self.host, self.port = self._listener.getsockname()[:2]
-        self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
         self._open: dict[_Connection, None] = {}  # least recently used first
         self._later: dict[_Connection, tuple[Callable[[], Response], bool]] = {}
         self._bugs = set[type[Exception]]()
-        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
-        self._thread.start()
+        self._rounds, self._lock = 0, threading.RLock()
+        SIDE.add(self.turn, self._selector.fileno())
 
     def close(self) -> None:
-        """Close all connections and stop listening; safe to call twice."""
-        self._waker.close()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        """Close all connections and stop listening, after the answer in progress; safe to call twice."""
+        SIDE.remove(self.turn)
+        with self._lock:
+            for connection in [*self._open]:
+                self._drop(connection)
+            self._selector.close()
+            self._listener.close()
 
-    def _run(self) -> None:
-        rounds = 0
-        while True:
+    def turn(self) -> float | None:
+        """Serve all connections that have something to read or room to write; return the seconds until one is late."""
+        with self._lock:
             now = time.monotonic()
             for late in [connection for connection in self._open if connection.deadline <= now]:
                 self._drop(late)
-            timeout = min((connection.deadline - now for connection in self._open), default=None)
-            events = self._selector.select(0 if self._later else timeout)
+            events = self._selector.select(0) if self._listener.fileno() >= 0 else []
             for key, _ in events:
-                if key.fileobj is self._woken:
-                    self._end()
-                    return
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.data in self._open:
                     self._serve(key.data)
-            rounds = rounds + 1 if events else MAX_ROUNDS
-            if self._later and rounds >= MAX_ROUNDS:
+            self._rounds = self._rounds + 1 if events else MAX_ROUNDS
+            if self._later and self._rounds >= MAX_ROUNDS:
                 self._answer_one()
-                rounds = 0
-
-    def _end(self) -> None:
-        for connection in [*self._open]:
-            self._drop(connection)
-        self._selector.close()
-        self._listener.close()
-        self._woken.close()
+                self._rounds = 0
+            return 0.0 if self._later else min((one.deadline - now for one in self._open), default=None)
 
     def _accept(self) -> None:
         try:

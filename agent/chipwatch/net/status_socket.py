@@ -7,13 +7,13 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.base.redaction import redacted
+from chipwatch.base.side_thread import SIDE
 from chipwatch.contract.errors import CommandError, os_text
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ TIMEOUT: Final = 2.0
 """Seconds for which client and server wait for each other."""
 
 Answers = Mapping[str, Callable[..., Mapping[str, Any]]]
-"""Functions that answer each question, called on the server's thread."""
+"""Functions that answer each question, called on the side thread."""
 WITH_WORDS: Final = "seal"
 """The question whose function takes the words after it."""
 
@@ -41,7 +41,7 @@ class StatusServer:
     """
     Answers questions on the status socket. A client sends a word, and the server answers with one JSON object.
 
-    A daemon thread serves one connection at a time, with a timeout, so a slow client delays only other clients.
+    The side thread serves one connection at a time, with a timeout.
     """
 
     def __init__(self, path: Path, answers: Answers) -> None:
@@ -59,15 +59,14 @@ class StatusServer:
             raise
         finally:
             os.umask(before)
-        threading.Thread(target=self._run, name="status", daemon=True).start()
+        self._socket.setblocking(False)
+        SIDE.add(self.turn, self._socket.fileno())
 
-    def _run(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:  # the socket is closed
-                return
-            with connection, contextlib.suppress(OSError):
+    def turn(self) -> None:
+        """Answer one client."""
+        with contextlib.suppress(OSError):  # no client, or one that has gone
+            connection, _ = self._socket.accept()
+            with connection:
                 self._answer(connection)
                 connection.shutdown(socket.SHUT_WR)
 
@@ -88,8 +87,7 @@ class StatusServer:
 
     def close(self) -> None:
         """Stop, and remove the socket; safe to call twice."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        SIDE.remove(self.turn)
         self._socket.close()
         self._path.unlink(missing_ok=True)
 

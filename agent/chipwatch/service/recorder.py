@@ -1,14 +1,15 @@
-"""Records a run on a separate thread: to the ring of the last minutes, to incidents, and to a file of the user."""
+"""Records a run on another thread: to the ring of the last minutes, to incidents, and to a file of the user."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.base.throttled import ThrottledLogger
@@ -34,7 +35,7 @@ AFTER: Final = 120 * 10**9
 """Nanoseconds after an event at which its incident ends."""
 Tick = tuple[Sequence[Datapoint], int]
 TOGETHER: Final = 10.0
-"""Seconds of ticks that are queued and written together, as one part, since waking the thread takes CPU time."""
+"""Seconds of ticks that are written together, as one part, since a thread for it takes CPU time."""
 SOON: Final = 2.0
 """The same where somebody asked for a file."""
 MOST_TOGETHER: Final = 4000
@@ -68,6 +69,39 @@ def open_file(config: Config, common: Callable[[], Dimensions | None], path: Pat
         raise ConfigError(f"record: {path}: {os_text(problem)}; choose another place") from problem
 
 
+class Errands:
+    """Makes calls that may wait for a disk, one after another, on a daemon thread that ends when none is left."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._is_busy = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return how many calls have not begun."""
+        return self._calls.qsize()
+
+    def add(self, call: Callable[..., object], *args: Any) -> None:
+        """Make this call after all others; any thread may ask for it."""
+        self._calls.put(partial(call, *args))
+        if not self._is_busy.locked():
+            with suppress(RuntimeError):  # no thread can be started; the next one makes this call, too
+                threading.Thread(target=self._run, name="recorder", daemon=True).start()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all calls have returned, for at most `timeout` seconds; return whether they have."""
+        done = threading.Event()
+        self.add(done.set)
+        return done.wait(timeout)
+
+    def _run(self) -> None:
+        while len(self) and self._is_busy.acquire(blocking=False):  # again, since a call may come before the release
+            try:
+                while len(self):
+                    self._calls.get()()
+            finally:
+                self._is_busy.release()
+
+
 class Recorder:
     """Takes the points of each tick from the clock's thread, and writes them on another one."""
 
@@ -80,7 +114,7 @@ class Recorder:
         self.trouble = ""
         """Why the file is incomplete; "" if it is complete so far."""
         self._interval, started = config.interval, time.time_ns()  # compared with the points' time
-        self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
+        self._errands, self._at = Errands(), started
         self._ticks: list[Tick] = []
         """Ticks that are not queued yet."""
         self._turn = 0.0
@@ -101,12 +135,10 @@ class Recorder:
         if state and options:
             header = lambda: first_line(common, started, self._interval and self._interval * self._slowness)  # noqa: E731
             self._survive(None, self._open_ring, state, options.keep, header)
-        self._thread = Thread(target=self._run, args=(started,), name="recorder", daemon=True)
         if self._targets:
             pipeline.listeners.append(self.take)
             for derivation in pipeline.derivations:
                 derivation.note = self.note_job
-            self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Queue the points of a tick, after `history` has taken them; the clock's thread calls it."""
@@ -119,13 +151,13 @@ class Recorder:
         if not (events or many > MOST_TOGETHER or seconds + 0.01 >= (SOON if self._file else TOGETHER)):
             return
         ticks, self._ticks = self._ticks, []
-        if self._queue.qsize() < MOST_WAITING:
-            self._queue.put(ticks)
+        if len(self._errands) < MOST_WAITING:
+            self._errands.add(self._write, ticks)
         else:
             self.trouble = self.trouble or "the disk was too slow for some readings"
             self._logger.log(logging.WARNING, "late", "the disk is too slow; ticks are left out")
         for event in events:
-            self._queue.put(event)
+            self._errands.add(self._begin, event)
 
     @property
     def _slowness(self) -> float:
@@ -139,7 +171,7 @@ class Recorder:
 
     def happened(self, cause: str, text: str, **dims: str) -> None:
         """Queue an event, which may begin an incident; any thread may call it."""
-        self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
+        self._errands.add(self._begin, Event(time.time_ns(), cause, text, dims))  # compared with the points' time
 
     def note_job(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
         """Record why a job is slow, or that it no longer is; incidents that end later repeat it."""
@@ -163,21 +195,18 @@ class Recorder:
     def end(self, failure: str | None = None) -> None:
         """End the open incident and send its point; `failure`: the sentence of a last event."""
         named = len(self._pipeline.incidents)
-        if self._thread.is_alive():
-            self._queue.put(self._ticks)
-            if failure:
-                self.happened(COMMAND, failure)
-            self._queue.put(None)
-            self._thread.join(SEALING)
+        self._errands.add(self._write, self._ticks)
+        if failure:
+            self.happened(COMMAND, failure)
+        self._errands.add(self._finish)
+        self._errands.wait(SEALING)
         at = time.time_ns()  # compared with the points' time
         if new := self._pipeline.incidents[named:]:
             self._pipeline.send([incident.point(at) for incident in new], at)
 
     def close(self) -> None:
         """Wait until all is written, at most ENDING seconds; called after `end`."""
-        if self._thread.is_alive():
-            self._thread.join(ENDING)
-        if self._thread.is_alive():
+        if not self._errands.wait(ENDING):
             self.trouble = self.trouble or "the disk was too slow for the last readings"
 
     def _open_ring(self, state: Path, keep: float, header: Header) -> None:
@@ -191,22 +220,14 @@ class Recorder:
         fates = {route.sends(metric, dims) for route in self._pipeline.routes}
         return True in fates or False not in fates
 
-    def _run(self, started: int) -> None:
-        at = started
-        while (item := self._queue.get()) is not None:
-            if isinstance(item, Event):
-                self._begin(item)
-                continue
-            for points, at in item:
-                self._write(points, at)
-            for target in [*self._targets]:
-                self._survive(target, target.sync)
-        if self._open:
-            self._seal(at)
-        for target in filter(None, (self._file, self._ring)):  # also a ring whose disk has failed: it was not killed
-            self._survive(target, target.close)
+    def _write(self, ticks: Sequence[Tick]) -> None:
+        for points, at in ticks:
+            self._write_one(points, at)
+        for target in [*self._targets]:
+            self._survive(target, target.sync)
 
-    def _write(self, points: Sequence[Datapoint], at: int) -> None:
+    def _write_one(self, points: Sequence[Datapoint], at: int) -> None:
+        self._at = at
         if self._open and at < self._open.at - STEP:  # the clock was set back, so the ring starts over
             self._seal(at)
         for target in [*self._targets]:
@@ -227,6 +248,12 @@ class Recorder:
         ring = self._kept_ring if event.cause != WHY and not self._open else None
         if ring and (event.cause == ASKED or not ring.has(event.cause, event.at)):
             self._open, ring.is_open = event, True
+
+    def _finish(self) -> None:
+        if self._open:
+            self._seal(self._at)
+        for target in filter(None, (self._file, self._ring)):  # also a ring whose disk has failed: it was not killed
+            self._survive(target, target.close)
 
     def _seal(self, at: int) -> None:
         event, self._open = self._open, None

@@ -1,7 +1,7 @@
 import logging
 import re
+import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from tests.doubles.frame import MemorySink
@@ -39,8 +39,7 @@ def recorder(pipeline, folder, **more):
 def finish(made):
     """End the recorder, and wait until all is written, however slow this machine is."""
     made.end()
-    if made._thread.ident:
-        made._thread.join(60)
+    made._errands.wait(60)
 
 
 def run(made, seconds, *, xid_at=None, begun=None):
@@ -53,7 +52,7 @@ def run(made, seconds, *, xid_at=None, begun=None):
             points.append(XID.point(at, 1.0, dims, start_time=begun))
         made._history.take(points, at)
         made.take(points, at)
-        while made._queue.qsize() > MOST_WAITING // 2:
+        while len(made._errands) > MOST_WAITING // 2:
             time.sleep(0.001)
     return begun
 
@@ -104,7 +103,7 @@ def test_many_series_are_recorded_more_slowly_with_one_message_and_each_event_ha
             marked.append(XID.point(at, 1.0, Dimensions(gpu="0", xid="79"), start_time=begun))
         made._history.take(points + marked, at)
         made.take(points + marked, at)
-        while made._queue.qsize() or (made._ring.crowd == 0 and n > 10):
+        while len(made._errands) or (made._ring.crowd == 0 and n > 10):
             time.sleep(0.001)
     finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
@@ -288,7 +287,6 @@ def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, p
     run(made, 10, begun=begun + 10 * S)
     finish(made)
     finish(made)
-    made._thread.join()
     assert made._kept_ring is None
     after = recorder(pipeline, tmp_path)
     finish(after)
@@ -308,11 +306,14 @@ def test_the_incident_that_a_killed_run_left_belongs_to_that_run(tmp_path, pipel
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
-    monkeypatch.setattr("chipwatch.service.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
     made = Recorder(Config(interval=TOGETHER), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
+    begun, disk = threading.Event(), threading.Event()
+    made._errands.add(lambda: (begun.set(), disk.wait(60)))
+    assert begun.wait(60)
     for n in range(3 * MOST_WAITING):
         made.take([], n)
-    assert made._queue.qsize() == MOST_WAITING
+    assert len(made._errands) == MOST_WAITING
     assert caplog.text.count("the disk is too slow") == 1
     assert made.trouble == "the disk was too slow for some readings"
-    made._ring.close()
+    disk.set()
+    finish(made)
