@@ -46,7 +46,7 @@ TERRAFORM_GOOGLE = ROOT / "terraform/google/modules"
 PRODUCTS: Final = ROOT / "dashboards"
 MACHINES: Final = ("cpu", "memory", "disk", "network", "pressure", "nvidia", "health", "fabric")
 """Collectors of the machines that the shipped dashboards are for."""
-NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.7": " (DCGM 4.7)"}
+NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.7": " (DCGM 4.7)", "dcgm,dcgm4.7": " (through DCGM 4.7)"}
 """Naming profiles of the shipped files for Grafana and Prometheus, and the ends of their dashboards' titles."""
 OPTIONS: Final = {
     "level": "detailed", "common_dims": ["instance_id"], "region": "us-east-1",
@@ -61,10 +61,16 @@ def products() -> dict[Path, str]:
     for names, end in NAMES.items():
         config = load(None, {**OPTIONS, "names": names}, {})
         options = BoardOptions(cloud="grafana", families=MACHINES)
+        place = names.replace("dcgm,dcgm4.7", "through-dcgm4.7")
         for board in BOARDS:
-            path = PRODUCTS / "grafana" / names / f"{board}.json"
-            texts[path] = compact(make(config, replace(options, board=board, prefix=f"chipwatch {board}{end}")).text)
-        folder, every = PRODUCTS / "prometheus" / names, replace(options, families=("all",))
+            path = PRODUCTS / "grafana" / place / f"{board}.json"
+            text = make(config, replace(options, board=board, prefix=f"chipwatch {board}{end}")).text
+            if "," not in names or "${names}" in text:  # the other boards are the same with one profile
+                texts[path] = compact(text)
+        folder, every = PRODUCTS / "prometheus" / place, replace(options, families=("all",))
+        if "," in names:  # the series that the boards' variable chooses
+            texts[folder / "joined.json"] = compact(make(config, replace(options, records=True)).text)
+            continue
         texts[folder / "records.json"] = compact(make(config, replace(options, board="fleet", records=True)).text)
         texts[folder / "alerts.json"] = compact(make(config, replace(every, alarms=True)).text)
         sent = sent_by(config, "prometheus", every, by_name=True)

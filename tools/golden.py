@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools import dashboards, fleet, hardware, installers, messages, pages, schema, values, verdict
+from tools import dashboards, fleet, hardware, installers, messages, name_pages, pages, schema, values, verdict
 
 
 def of_catalogue() -> dict[Path, str]:
@@ -14,6 +14,7 @@ def of_catalogue() -> dict[Path, str]:
         pages.IDENTITY: pages.names(),
         pages.OTEL_NAMES: pages.otel_names(),
         schema.SCHEMA: schema.schema(),
+        **name_pages.pages(),
         **dashboards.dashboards(),
         **dashboards.terraform_aws(),
         **dashboards.terraform_google(),

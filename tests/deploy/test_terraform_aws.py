@@ -75,8 +75,9 @@ def test_the_settings_are_those_that_the_agent_knows():
     variables = tf.blocks(FOLDER / "modules/ecs")["variable"]
     for name in ("environment", "secrets"):
         assert set(re.search(r"CHIPWATCH_\(\(([A-Z_|]+)\)", variables[name])[1].split("|")) == known
-    names = re.search(r'NAMES = "\^\(\|([^)]+)\)', variables["environment"])[1].replace("[.]", ".")
-    assert set(names.split("|")) == {"native", *PROFILES}
+    names = re.search(r'NAMES = "\^\(\|([^)]+)\)\(,\(([^)]+)\)\)\*', variables["environment"])
+    first, later = (set(part.replace("[.]", ".").split("|")) for part in names.groups())
+    assert (first, later) == ({*PROFILES}, {*PROFILES} - {"native"})
 
 
 @pytest.mark.parametrize("name", GIVEN)

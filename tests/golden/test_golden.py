@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from tools import fleet, hardware, installers, messages, schema, verdict
+from tools import fleet, hardware, installers, messages, name_pages, schema, verdict
 from tools.compact import compact
 from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, PRODUCTS, dashboards, products
 from tools.golden import of_catalogue
@@ -38,6 +38,11 @@ print("not a message")
         "{path}: no such file | no file is given",
         "one is lost",
     ]
+
+
+@pytest.mark.parametrize("path", [*name_pages.pages()], ids=lambda path: path.stem)
+def test_a_page_under_each_profile_and_under_two_is_what_it_was(path):
+    assert name_pages.pages()[path].splitlines() == path.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_page_on_metrics_is_what_the_collectors_declare():

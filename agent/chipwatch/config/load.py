@@ -17,7 +17,7 @@ from chipwatch.config.convert import PREFIX, convert, nearest, needed_of, option
 from chipwatch.config.file import read_file
 from chipwatch.config.identity.names import WORDS
 from chipwatch.config.layers import from_environment, merge
-from chipwatch.config.naming.profiles import PROFILES, profile
+from chipwatch.config.naming.profiles import PROFILES, profiles
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
 from chipwatch.contract.datapoint import Level, is_utf8
 from chipwatch.contract.errors import ConfigError
@@ -99,7 +99,7 @@ def _with_case(config: Config, installed: Mapping[str, Iterable[str]]) -> Config
     for key, right in {**_names(installed), "sink": (*config.sinks, *installed["sinks"])}.items():
         value = getattr(config, key)
         if isinstance(value, str):
-            changes[key] = in_case_of(value, right)
+            changes[key] = ",".join(in_case_of(word.strip(), right) for word in value.split(","))
         elif value:
             changes[key] = tuple(in_case_of(word, right) for word in value)
     return dataclasses.replace(config, **changes)
@@ -114,10 +114,12 @@ def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None
                 raise ConfigError(f"{_where(config, group, name)}: no such {group[:-1]}{near}")
     for key, right in _names(installed).items():
         value = getattr(config, key)
-        for word in (value,) if isinstance(value, str) else value or ():
+        for word in value.split(",") if key == "names" else (value,) if isinstance(value, str) else value or ():
             if word not in right:
                 thing = NOUNS.get(key) or key.removeprefix("no_")
                 raise refusal(config.sources.get(key, key), word, f"no such {thing}", nearest(word, right))
+    if "native" in config.names.split(",")[1:]:
+        raise refusal(config.sources["names"], config.names, "native stands first, since it renames nothing")
     if config.health is not None:
         try:
             parse_address(config.health)
@@ -196,7 +198,8 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     general["high_resolution"] = config.high_resolution_metrics or None
     hints = typing.get_type_hints(cls.Config)
     choices = typing.get_args(next(iter(typing.get_args(hints.get("dimensions"))), None))
-    general["dimensions"] = [word for word in profile(config.names).adds if word in choices] or None
+    added = dict.fromkeys(word for tool in profiles(config.names)[0] for word in tool.adds)
+    general["dimensions"] = [word for word in added if word in choices] or None
     general |= {word: True for word in config.common_dims if hints.get(word) is bool}
     if group == "collectors" and config.stdin == name:
         general["stdin"] = True

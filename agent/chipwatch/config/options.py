@@ -87,7 +87,7 @@ class Config:
     dims: Mapping[str, str] = field(default_factory=dict)
     """Further dimensions of every point, or values for the words above: a table of key = "value"."""
     names: str = "native"
-    """Naming profile: native, or the names that dashboards of another tool know."""
+    """Naming profile: native, or the names that dashboards of another tool know; several with commas: side by side."""
     stdin: str | None = None
     """Collector that reads standard input; it always runs."""
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None

@@ -85,6 +85,17 @@ class Quota:
     """True if all hosts together use it, False if each host has it."""
 
 
+class Former(NamedTuple):
+    """The name of a metric in the first of two naming profiles that are sent side by side."""
+
+    name: str
+    unit: str
+    factor: float
+    """Number by which that profile multiplies values."""
+    moved: tuple[str, ...]
+    """Keys of dimensions that only one of the two profiles has, sorted."""
+
+
 class SentMetric(NamedTuple):
     """A metric as a sink sends it: all series with one name and one set of dimensions."""
 
@@ -104,6 +115,8 @@ class SentMetric(NamedTuple):
     """Number of series that a host sends, as far as it is known."""
     copy: bool = False
     """True for a gauge that a naming profile sends beside a counter: its rate, or its last value. Graphs prefer it."""
+    former: Former | None = None
+    """Its name in the naming profile before this one, if two are sent side by side."""
 
 
 class Chart(NamedTuple):

@@ -15,6 +15,7 @@ from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
 from chipwatch.config.naming import rename
+from chipwatch.config.naming.profiles import profiles
 from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
@@ -168,7 +169,8 @@ def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> 
 def duplicates(
     sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each sink that sends a metric to the same destination as another sink: its name, and a sentence."""
+    """Yield each sink that would send a name or a metric to one destination twice: its name, and a sentence."""
+    yield from ((name, text) for name, sink in sinks.items() for text in profiles(profile_of(sink, config))[1])
     metrics = declared(collectors, {})
     others: dict[Any, tuple[str, MetricFilter]] = {}
     for name, sink in sinks.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Shown, Statistic
+from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Former, Scope, SentMetric, Shown, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import document, fold_of, placed, promql
@@ -33,6 +33,8 @@ OVER: Final[Mapping[Statistic, str]] = {
 """Statistic -> PromQL over five minutes, which hold enough samples at Prometheus' default of one a minute."""
 DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
 OF_ALL: Final[Mapping[Shown, str]] = {"mean": "mean of all", "p95": "95th percentile of all"}
+JOINED: Final = "joined:"
+"""Start of a recorded series that has the values of both names of a metric."""
 FORGOTTEN: Final = "6h"
 """Time for which a machine counts as missing after it has stopped being a target."""
 
@@ -48,8 +50,10 @@ def dashboard(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
         else:
             panels.append({**place, **_panel(what, scope)})
     every = _family(charts[0].series[0]).name if charts else "up"
-    model = json.loads(MODEL.replace("{every}", every))["dashboard"]
-    return document({**model, "title": scope.prefix, "panels": panels})
+    model = json.loads(MODEL.replace("{every}", every))
+    if any(sent.former for chart in charts for sent in chart.series):
+        model["dashboard"]["templating"]["list"].append(model["names"])
+    return document({**model["dashboard"], "title": scope.prefix, "panels": panels})
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
@@ -82,7 +86,10 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
 
 def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
     """Return the query of a line of a graph, and the line's legend."""
-    keys, series = _keys(chart), f'{_family(sent).name}{{instance=~"$instance"}}'
+    keys, selected = _keys(chart), 'instance=~"$instance"'
+    series = f"{_family(sent).name}{{{selected}}}"
+    if sent.former:  # "()" for names as they are, or JOINED
+        series = f'{{__name__=~"${{names}}{_family(sent).name}",{selected}}}'
     if shown == "groups":
         legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
     else:
@@ -99,15 +106,28 @@ def records(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     """Return a file of recording rules, each of which makes a series for each group: level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
+        rules |= {f"{JOINED}{_family(sent).name}": _join(sent, sent.former) for sent in chart.series if sent.former}
+    for chart in (chart for chart in charts if chart.fold):
         family, keys, fold = _family(chart.series[0]), _keys(chart), fold_of(chart)
+        name = f"{JOINED if chart.series[0].former else ''}{family.name}"
         grouped = f"{fold} by ({', '.join(keys)})" if keys else fold
         what = f"{'_'.join(keys) or 'fleet'}:{family.base}:{fold}"
         if family.kind is Kind.COUNTER and fold != "count":
-            rules[f"{what}_rate5m"] = f"{grouped} (rate({family.name}[5m]))"
+            rules[f"{what}_rate5m"] = f"{grouped} (rate({name}[5m]))"
         else:
-            rules[what] = f"{grouped} ({family.name})"
+            rules[what] = f"{grouped} ({name})"
     group = [{"record": name, "expr": expression} for name, expression in rules.items()]
     return document({"groups": [{"name": f"{scope.prefix}-records", "rules": group}]})
+
+
+def _join(sent: SentMetric, former: Former) -> str:
+    """Return PromQL for the series under either name, in the unit of the later one, without the labels that moved."""
+    old = _family(sent._replace(name=former.name, unit=former.unit))
+    new = _family(sent)
+    factor = sent.factor * new.times / new.over / (former.factor * old.times / old.over)
+    scale = f" * {_number(factor)}" if factor > 1 else f" / {_number(1 / factor)}" if factor < 1 else ""
+    without = f"max without ({', '.join(map(_label, former.moved))}) "
+    return f"{without}({new.name}) or {without}({old.name}){scale}"
 
 
 def rules(alarms: Sequence[Alarm], scope: Scope) -> tuple[str]:

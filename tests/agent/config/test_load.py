@@ -147,11 +147,11 @@ def test_a_sink_that_has_a_table_in_the_file_is_used_unless_sinks_are_named(toml
 def test_case_does_not_count_in_names_and_choices(toml):
     config = load(
         toml('level = "Detailed"\n[sinks.Ops]\ntype = "stdout"\n'),
-        {"sink": ["STDOUT", "ops"], "collector": ["CPU", "Gpu"], "common_dims": ["Hostname"], "names": "WandB"},
+        {"sink": ["STDOUT", "ops"], "collector": ["CPU", "Gpu"], "common_dims": ["Hostname"], "names": "WandB, Node"},
         NOTHING,
     )
     assert (config.level, config.sink, config.collector) == ("detailed", ("stdout", "Ops"), ("cpu", "gpu"))
-    assert (config.common_dims, config.names) == (("hostname",), "wandb")
+    assert (config.common_dims, config.names) == (("hostname",), "wandb,node")
 
 
 def test_a_sink_named_twice_is_one():

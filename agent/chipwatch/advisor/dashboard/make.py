@@ -46,7 +46,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
         drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]
         with asked(name):
             if options.records:
-                records = advisor.records([chart for chart in drawn if chart.fold], scope)
+                records = advisor.records([chart for chart in drawn if chart.fold or chart.series[0].former], scope)
                 if records is None:
                     raise ConfigError(f"--records: {given} does not record the results of queries")
                 return Documents("\n".join(records), sent.notes)

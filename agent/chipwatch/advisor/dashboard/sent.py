@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 from chipwatch.advisor.dashboard.options import BoardOptions
@@ -13,10 +13,10 @@ from chipwatch.config import plugins
 from chipwatch.config.identity.names import OF_POINTS
 from chipwatch.config.instances import build_processors
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
-from chipwatch.config.naming.profiles import profile
-from chipwatch.config.naming.rename import Copier, renamer
+from chipwatch.config.naming.profiles import Profile, profiles
+from chipwatch.config.naming.rename import Copier, renamer, tables_of_copies
 from chipwatch.config.options import Config
-from chipwatch.contract.advice import SentMetric
+from chipwatch.contract.advice import Former, SentMetric
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import ConfigError
 from chipwatch.engine.build import build_filter
@@ -49,7 +49,7 @@ def sent_by(config: Config, name: str, options: BoardOptions, *, by_name: bool =
     filtered = build_filter(own, limits, config)
     window = limits.window if own.window is None else own.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]
-    names = profile(config.names).machine
+    names = profiles(config.names)[0][0].machine
     machine = tuple(sorted({names.get(word, word) for word in words}))
     notes: list[str] = []
     config = of_machines(config, options.families)
@@ -112,6 +112,19 @@ def _sent(point: Datapoint, new: Datapoint, machine: Sequence[str]) -> SentMetri
     return SentMetric(metric, new.metric.name, new.metric.unit, factor, dims, in_name, copy=is_copy)
 
 
+def _moved(first: Profile, second: Profile) -> Iterable[str]:
+    """Return the keys of the machine's dimensions that only one of two profiles has."""
+    return chain.from_iterable(first.machine.items() ^ second.machine.items())
+
+
+def _joined(way: SentMetric, before: SentMetric | None, moved: Iterable[str]) -> SentMetric:
+    """Return the form in the last profile, which graphs draw, with its name in the one before."""
+    if before is None:
+        return way
+    keys = tuple(sorted({*moved, *(set(way.dims) ^ set(before.dims))}))
+    return way._replace(former=Former(before.name, before.unit, before.factor, keys))
+
+
 def _renamed(
     points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
 ) -> Iterable[SentMetric]:
@@ -120,7 +133,12 @@ def _renamed(
         rename = renamer(config.names)
     except LookupError as problem:
         raise ConfigError(str(problem)) from problem
-    copies = Copier({key: copy for key, copy in profile(config.names).copies.items() if copy.rate or copy.last_of})
+    copiers = [
+        Copier({key: copy for key, copy in table.items() if table is not tool.copies or copy.rate or copy.last_of},
+               cumulative=tool.cumulative)
+        for tool, table in tables_of_copies(config.names)
+    ]  # fmt: skip
+    moved = {key for two in pairwise(profiles(config.names)[0]) for key in _moved(*two)}
     metrics: dict[tuple[str, str, tuple[str, ...]], SentMetric] = {}
     series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
@@ -129,11 +147,15 @@ def _renamed(
         if point.metric.kind is Kind.COUNTER:
             begun = SOME_TIME - SECOND
             old = old._replace(start_time=begun, window_start=begun, increase=1.0)
-        new = rename(old) if rename else old
-        if UNKNOWN in new.metric.name:
-            unknown.add(point.metric.name)
-            continue
-        for sent in (_sent(point, new, machine), *(_sent(point, other, machine) for other in copies([old]))):
+        ways: dict[bool, SentMetric] = {}
+        for made in (old, *chain.from_iterable(copies([old]) for copies in copiers)):
+            new = rename(made) if rename else made
+            if UNKNOWN in new.metric.name:
+                unknown.add(point.metric.name)
+                continue
+            way = _sent(point, new, [*machine, *moved])
+            ways[way.copy] = _joined(way, ways.get(way.copy), moved)
+        for sent in ways.values():
             if before := metrics.get(_order(sent)):  # the same form with other values of a renamed dimension
                 sent = before._replace(in_name=_common(before.in_name, sent.in_name))  # noqa: PLW2901
             metrics[_order(sent)] = sent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -93,6 +93,11 @@ class Profile(NamedTuple):
     adds: tuple[str, ...] = ()
     """Further dimensions that the tool's attributes need; collectors add them, unless their options forbid it."""
 
+    def meanings(self) -> Iterator[tuple[str, tuple[str, str | None, float]]]:
+        """Yield each name with its meaning: our metric, the tool's unit and the factor to it."""
+        for metric, name in (*self.names.items(), *((metric, copy.name) for metric, copy in self.copies.items())):
+            yield name.template, (metric, name.unit, name.factor)
+
 
 def placeholders(dims: Mapping[str, str]) -> set[str]:
     """Return the keys of our dimensions whose values another tool's `dims` need."""
@@ -132,6 +137,34 @@ def profile(name: str) -> Profile:
         table.get("others") or {renamed.get(key, key): value for key, value in base.others.items()},
         tuple(table.get("adds", base.adds)),
     )
+
+
+@cache
+def profiles(names: str) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
+    """
+    Return the profiles of a list such as `dcgm,dcgm4.7`, for names side by side, and a sentence for each name left out.
+
+    A name that several profiles have is sent once, as the first of them has it. If it means something else in a later
+    one (another metric, unit or factor), a sentence says so.
+    """
+    first, *others = names.split(",")
+    tools, lost = [profile(first)], dict[str, None]()
+    sent = dict.fromkeys(tools[0].names, (first, ("", None, 0.0))) | {
+        template: (first, meaning) for template, meaning in tools[0].meanings()
+    }
+    for word in others:
+        tool, again = profile(word), set[str]()
+        for template, meaning in tool.meanings():
+            same_as_ours = (first, (template, None, 1.0)) if template == meaning[0] else None
+            if held := sent.get(template) or same_as_ours:
+                again.add(template)
+                if held[1] != meaning:
+                    lost[f"names: {template} is sent as {held[0]} has it, not as {word}, which stands later"] = None
+        names_left = {metric: name for metric, name in tool.names.items() if name.template not in again}
+        copies_left = {metric: copy for metric, copy in tool.copies.items() if copy.name.template not in again}
+        tools.append(tool._replace(names=names_left, copies=copies_left))
+        sent |= {template: (word, meaning) for template, meaning in tools[-1].meanings()}
+    return tuple(tools), tuple(lost)
 
 
 def _renamed(old: ToolName, renamed: Mapping[str, Any]) -> ToolName:

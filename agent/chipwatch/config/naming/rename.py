@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import fsum
 from typing import Final, NamedTuple
 
-from chipwatch.config.naming.profiles import Copy, Profile, ToolName, placeholders, profile
+from chipwatch.config.naming.profiles import PLACEHOLDER, Copy, Profile, ToolName, placeholders, profiles
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
 
 CACHED_SERIES: Final = 100_000
@@ -74,8 +75,10 @@ class Renamer:
     which may send a point again.
     """
 
-    def __init__(self, tool: Profile) -> None:
+    def __init__(self, tool: Profile, *others: Profile) -> None:
+        """Take the profile, and those whose names are sent as copies, with that profile's keys for the machine."""
         self._tool, self._names, self._machine = tool, tool.names, tool.machine
+        self._copied = [(_pattern_of(other), other.machine) for other in others]
         self._others = ToolName("", dims=tool.others)
         self._keys = placeholders(tool.others)
         self._known: dict[_SeriesKey, _Series] = {}
@@ -85,7 +88,7 @@ class Renamer:
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the renamed point."""
         metric, value, dims, at, start_time, start, summary, increase = point
-        has_rules = self._machine or self._keys or metric.name in self._names
+        has_rules = self._machine or self._keys or self._copied or metric.name in self._names
         if not (has_rules or (self._tool.scraped and ENDPOINT in metric.dims)):
             return point
         series = self._known.get((metric.name, dims)) or self._recall(point)
@@ -122,11 +125,13 @@ class Renamer:
         if ENDPOINT in metric.dims:
             if self._tool.scraped:
                 return self._number(metric, dims)
+        elif (keys := next((keys for names, keys in self._copied if names.fullmatch(metric.name)), None)) is not None:
+            return _Series(None, Dimensions(_rename_machine(dims, metric, keys)))
         elif (name := self._names.get(metric.name)) and name.fits(dims):
             return self._name(name, point)
         elif not self._keys.isdisjoint(dims):
             return self._name(self._others._replace(template=metric.name), point)
-        return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
+        return _Series(None, Dimensions(_rename_machine(dims, metric, self._machine))) if self._machine else _UNCHANGED
 
     def _name(self, name: ToolName, point: Datapoint) -> _Series:
         old = point.metric
@@ -141,7 +146,7 @@ class Renamer:
         keys = (*(key for key in old.dims if key not in taken), *own)
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
-        dims = Dimensions(self._rename_machine(left, old), **own)
+        dims = Dimensions(_rename_machine(left, old, self._machine), **own)
         starts = old.kind is Kind.COUNTER and not self._tool.cumulative
         return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
 
@@ -153,11 +158,17 @@ class Renamer:
         text = self._tool.scraped.format(endpoint=endpoint, metric=metric.name, index=index)
         keys = tuple(key for key in metric.dims if key != ENDPOINT)
         left = {key: word for key, word in dims.items() if key != ENDPOINT}
-        return _Series(replace(metric, name=text, dims=keys), Dimensions(self._rename_machine(left, metric)))
+        return _Series(replace(metric, name=text, dims=keys), Dimensions(_rename_machine(left, metric, self._machine)))
 
-    def _rename_machine(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
-        """Return `dims` with the profile's keys for the machine's dimensions; the metric's own dimensions stay."""
-        return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
+
+def _rename_machine(dims: Mapping[str, str], metric: Metric, machine: Mapping[str, str]) -> dict[str, str]:
+    """Return `dims` with a profile's keys for the machine's dimensions; the metric's own dimensions stay."""
+    return {key if key in metric.dims else machine.get(key, key): word for key, word in dims.items()}
+
+
+def _pattern_of(tool: Profile) -> re.Pattern[str]:
+    """Return a pattern for the names that a profile gives."""
+    return re.compile("|".join(".+".join(map(re.escape, PLACEHOLDER.split(name)[::2])) for name, _ in tool.meanings()))
 
 
 def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
@@ -185,10 +196,11 @@ class Copier:
     It runs before the limit of series and the spool, so a copy is counted and kept like any other point.
     """
 
-    def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
-        """Take the copies of a profile by our name, and the bytes of the machine's memory."""
+    def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0, *, cumulative: bool = False) -> None:
+        """Take the copies of a profile by our name, the bytes of the machine's memory, and `Profile.cumulative`."""
         self._copies, self._memory, self._limited = copies, memory, False
-        self._rename = Renamer(Profile({metric: copy.name for metric, copy in copies.items()}))
+        names = {metric: copy.name for metric, copy in copies.items()}
+        self._rename = Renamer(Profile(names, cumulative=cumulative))
         self._used: dict[Dimensions, int] = {}
         self._counts: dict[tuple[str, Dimensions], float] = {}
         self._last: dict[tuple[str, Dimensions], int] = {}
@@ -206,7 +218,8 @@ class Copier:
                 rest = _without(point.dims, over, *copy.drops)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
-                copies.append(self._rename(point))
+                made = self._rename(point)
+                copies += [made] if made is not point else []  # a series with other dimensions does not get the name
         for (name, rest, _), group in groups.items():
             copy = self._copies[name]
             merged = _mean(group, copy.mean_over, rest) if copy.mean_over else self._latest(group, copy.last_of, rest)
@@ -262,15 +275,23 @@ def _rates(point: Datapoint) -> Iterator[Datapoint]:
         yield metric.point(point.at, point.increase / (point.at - point.window_start) * 1e9, point.dims)
 
 
-def renamer(name: str) -> Renamer | None:
-    """Return the renamer for a profile of PROFILES, or None for `native`."""
-    tool = profile(name)
-    return Renamer(tool) if tool.names else None
+def renamer(names: str) -> Renamer | None:
+    """Return the renamer for a profile of PROFILES, or for a list of them; None for `native`."""
+    first, *others = profiles(names)[0]
+    return Renamer(first, *others) if first.names or others else None
 
 
-def copier(name: str) -> Copier | None:
-    """Return the copier for a profile of PROFILES, or None if the profile has no copies."""
-    if not (copies := profile(name).copies):
-        return None
+def copier(names: str) -> Callable[[Sequence[Datapoint]], list[Datapoint]] | None:
+    """Return what copies points for a profile of PROFILES, or for all but the first of a list; None without copies."""
     memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return Copier(copies, memory)
+    copiers = [Copier(copies, memory, cumulative=tool.cumulative) for tool, copies in tables_of_copies(names)]
+    return (lambda points: [copy for each in copiers for copy in each(points)]) if copiers else None
+
+
+def tables_of_copies(names: str) -> Iterator[tuple[Profile, Mapping[str, Copy]]]:
+    """Yield the copies of each profile of a list; the names of all but the first are copies, too."""
+    for place, tool in enumerate(profiles(names)[0]):
+        if place and tool.names:
+            yield tool, {metric: Copy(name) for metric, name in tool.names.items()}
+        if tool.copies:
+            yield tool, tool.copies

@@ -304,8 +304,8 @@ variable "environment" {
   }
 
   validation {
-    condition     = alltrue([for name, value in var.environment : value != null && can(regex(lookup({ CHIPWATCH_LEVEL = "^(|basic|detailed|all)$", CHIPWATCH_LOG_LEVEL = "^(|debug|info|warning|error)$", CHIPWATCH_NAMES = "^(|native|wandb|wandb-docs|mlflow|cwagent|neuron-prometheus|dcgm|dcgm4[.]7|node|otel)$", CHIPWATCH_INTERVAL = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_WINDOW = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_FLUSH = "^(|[0-9.]+ *(ms|s|m|h)?)$" }, name, ""), value))])
-    error_message = "environment: a value is null, or not what the agent takes: CHIPWATCH_LEVEL is basic, detailed or all; CHIPWATCH_LOG_LEVEL debug, info, warning or error; CHIPWATCH_NAMES native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, dcgm4.7, node or otel; CHIPWATCH_INTERVAL, CHIPWATCH_WINDOW and CHIPWATCH_FLUSH a time such as 5, 500ms or 1m."
+    condition     = alltrue([for name, value in var.environment : value != null && can(regex(lookup({ CHIPWATCH_LEVEL = "^(|basic|detailed|all)$", CHIPWATCH_LOG_LEVEL = "^(|debug|info|warning|error)$", CHIPWATCH_NAMES = "^(|native|wandb|wandb-docs|mlflow|cwagent|neuron-prometheus|dcgm|dcgm4[.]7|node|otel)(,(wandb|wandb-docs|mlflow|cwagent|neuron-prometheus|dcgm|dcgm4[.]7|node|otel))*$", CHIPWATCH_INTERVAL = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_WINDOW = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_FLUSH = "^(|[0-9.]+ *(ms|s|m|h)?)$" }, name, ""), value))])
+    error_message = "environment: a value is null, or not what the agent takes: CHIPWATCH_LEVEL is basic, detailed or all; CHIPWATCH_LOG_LEVEL debug, info, warning or error; CHIPWATCH_NAMES native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, dcgm4.7, node or otel, or several with commas; CHIPWATCH_INTERVAL, CHIPWATCH_WINDOW and CHIPWATCH_FLUSH a time such as 5, 500ms or 1m."
   }
 }
 
