@@ -137,6 +137,8 @@ def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield name, words
     for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
         yield "", f"{n:,}: {reason}"
+    if sink["series_left_out"]:
+        yield "", f"{sink['series_left_out']:,} series are left out: exclude metrics, or raise max_series"
     if sink["last_error"] and sink["kept"]:
         yield "", f"last error: {sink['last_error']}"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.plugin import Given, Needs
+
+MOST_POINTS: Final = 20_000
+"""Most points of one reading; they take 60 MB at most, in any sink."""
 
 
 class Collector(ABC):

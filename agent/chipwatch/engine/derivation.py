@@ -53,8 +53,8 @@ class Derivation(PluginRunner):
         try:
             self.validation.take(self.processor.derive(tick, at, facts if self.needs.facts else ()), at, points)
         except PartlyCollected as partly:
-            self.trouble = "; ".join(partly.problems)
-            self._logger.tell("partial", self.trouble)
+            self._wrong.append(text := "; ".join(partly.problems))
+            self._logger.tell("partial", text)
         except BaseException:
             points.clear()
             raise

@@ -78,6 +78,8 @@ class Admission:
         self._logger = ThrottledLogger(log, sink)
         self.over = 0
         """Points of the last call that were left out by the limit."""
+        self.left_out = 0
+        """Most series that the limit left out at once."""
 
     def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send."""
@@ -115,11 +117,12 @@ class Admission:
         series = {*self._series, *((point.metric.name, point.dims) for point in points)}
         metric, count = Counter(name for name, _ in series).most_common(1)[0]
         values = Counter(key for key, _ in {pair for name, dims in series if name == metric for pair in dims.items()})
+        self.left_out = max(self.left_out, len(series) - len(self._series))
         grew = f" by its dimension {values.most_common(1)[0][0]}" if values else ""
         self._logger.log(
             logging.WARNING,
             "max_series",
-            f"more than {self._most} series, the others are not sent: {metric} alone has {count}{grew};"
+            f"{self._most:,} series are sent, {self.left_out:,} are left out: {metric} alone has {count}{grew};"
             f" exclude it, or raise max_series",
         )
 
@@ -152,6 +155,11 @@ class Route:
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
         self._logger = ThrottledLogger(log, self.name)
+
+    @property
+    def left_out(self) -> int:
+        """Most series that `max_series` left out at once."""
+        return self._admission.left_out if self._admission else 0
 
     def first_points(self, interval: float) -> float:
         """Return the seconds until the first points are sent, about; `interval` is the seconds between ticks."""

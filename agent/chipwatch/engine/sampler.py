@@ -210,9 +210,9 @@ class Sampler(PluginRunner):
             told = self._survive(self.knowledge.read, "cannot tell its facts")
             facts += told or []
             if told is None:
-                self.trouble = "; ".join(filter(None, (self.trouble, "its facts are missing")))
+                self._wrong.append("its facts are missing")
 
     def _partly(self, problems: Sequence[str]) -> None:
-        self.trouble = "; ".join(problems) or None
+        self._wrong.append("; ".join(problems))
         for problem in problems:
             self._logger.tell("partial", problem, cause=problem)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from chipwatch.base.throttled import ThrottledLogger
-from chipwatch.contract.collector import Collector
+from chipwatch.contract.collector import MOST_POINTS, Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, is_utf8
 from chipwatch.contract.errors import PartlyCollected, text_of
 from chipwatch.contract.processor import Processor
@@ -24,8 +24,6 @@ from chipwatch.engine.notices import Notices
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOST_POINTS: Final = 20_000
-"""Most points of one reading; they take 60 MB at most, in any sink."""
 MOST_METRICS: Final = 10_000
 """Most metrics that are remembered as checked."""
 LATEST: Final = 2**63 - 1
@@ -282,6 +280,8 @@ class PluginRunner:
         """True if the last call succeeded in time; None before the first call, or if there is nothing to read."""
         self.trouble: str | None = None
         """The problem of the last call, or None."""
+        self._wrong: list[str] = []
+        """The problems of the call in progress."""
         self.earlier: str | None = None
         """The problem of the last call but one, or None."""
         self.yielded = 0
@@ -299,7 +299,7 @@ class PluginRunner:
         """
         begun = time.monotonic()
         points: list[Datapoint] = []
-        self.earlier, self.trouble = self.trouble, None
+        self._wrong = wrong = []
         problems = self.validation.problems
         problems.clear()
         try:
@@ -307,11 +307,10 @@ class PluginRunner:
         except BaseException as bug:  # a plugin's SystemExit, too
             self.ok = False
             kind, text = type(bug).__name__, text_of(bug)
-            self.trouble = f"{kind}: {text}"
+            wrong.append(f"{kind}: {text}")
             is_bug = not isinstance(bug, OSError)  # an OSError is a fault of the host
             self._logger.tell("failed", f"failed: {text}", cause=kind, traceback=is_bug)
-        if problems:
-            self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
+        self.earlier, self.trouble = self.trouble, "; ".join(filter(None, (*wrong, *problems.values()))) or None
         self.seconds, self.yielded = time.monotonic() - begun, len(points)
         return points
 

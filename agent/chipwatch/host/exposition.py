@@ -9,10 +9,12 @@ their meaning is clear.
 from __future__ import annotations
 
 import re
+import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import length_hint
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
@@ -150,12 +152,14 @@ class ExpositionReader:
         self._metrics: dict[Metric, Metric] = {}
         self._bad = ""
         """The first malformed line of the pages, so that the message stays the same while they have malformed lines."""
+        self._left_out = 0
+        """Series that the first page above the limit had beyond it; 0 once a page is within it."""
         self._page = 0
 
-    def read(self, answer: ScrapeResponse, at: int) -> tuple[list[Datapoint], list[str]]:
-        """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
+    def read(self, answer: ScrapeResponse, at: int, room: int = sys.maxsize) -> tuple[list[Datapoint], list[str]]:
+        """Return the points of a page, stamped `at`, at most `room`, and a message for each kind of problem in it."""
         problems: list[str] = []
-        lines = self._lines(answer, problems)
+        lines, cut = self._lines(answer, problems)
         comments = [line for line in lines if line[:1] == "#"]
         if comments != self._comments:
             self._describe(comments)
@@ -165,7 +169,14 @@ class ExpositionReader:
         scale = 1_000_000_000 if answer.openmetrics else 1_000_000
         # Read all samples before the points are made, since a start time may come after its counter.
         points: list[Datapoint] = []
-        for series in self._found(samples, scale, at, problems):
+        selected, left = self._found(samples, scale, at, min(self._most, room), problems)
+        if left:
+            self._left_out = self._left_out or left + cut
+            todo = "raise max_series" if self._most <= room else "a reading takes no more"
+            problems.append(f"{len(selected):,} series are taken, up to {self._left_out:,} are left out; {todo}")
+        else:
+            self._left_out = 0
+        for series in selected:
             value, start_time, created = series.value, None, series.created
             if created is not None:
                 if value < 0:
@@ -182,22 +193,26 @@ class ExpositionReader:
         self._forget(2 * len(samples) + 1000)
         return points, problems
 
-    def _lines(self, answer: ScrapeResponse, problems: list[str]) -> list[str]:
-        most = LINES_PER_SERIES * self._most
+    def _lines(self, answer: ScrapeResponse, problems: list[str]) -> tuple[list[str], int]:
+        """Return the lines of a page, and the number of lines that are left out."""
+        most, cut = LINES_PER_SERIES * self._most, 0
         lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
         if len(lines) > most:
             problems.append(f"the page has more than {most} lines (20 x max_series); the rest is left out")
-            lines.pop()
+            cut = lines.pop().rstrip().count("\n") + 1
         elif not answer.whole or answer.openmetrics:
             lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # the last line may be cut
-        return lines
+        return lines, cut
 
-    def _found(self, lines: Iterable[str], scale: int, at: int, problems: list[str]) -> list[_Series]:
-        """Return the selected series of a page, each once, with new and finite values."""
+    def _found(
+        self, lines: Sequence[str], scale: int, at: int, most: int, problems: list[str]
+    ) -> tuple[list[_Series], int]:
+        """Return the selected series of a page, each once, with new and finite values, and the number of lines left."""
         self._page += 1
-        page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
+        page, texts, bad, is_twice, left = self._page, self._texts, "", False, 0
         selected: list[_Series] = []
-        for line in lines:
+        rest = iter(lines)
+        for line in rest:
             head, _, number = line.rpartition(" ")
             try:
                 try:
@@ -214,7 +229,7 @@ class ExpositionReader:
                 is_twice = True
             elif isfinite(value):
                 if len(selected) == most:
-                    problems.append(f"the page has more than {most} series (max_series); the rest is left out")
+                    left = 1 + length_hint(rest)
                     break
                 series.seen, series.value = page, value
                 selected.append(series)
@@ -223,7 +238,7 @@ class ExpositionReader:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
         if is_twice:
             problems.append("the page has a series twice; the first is used")
-        return selected
+        return selected, left
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
         """Return the series of a line (None: not selected) and its value as text; raise ValueError if malformed."""

@@ -83,6 +83,7 @@ def _sink(route: Route) -> dict[str, Any]:
         "sent": ledger.sent,
         "rejected": dict(ledger.rejected),
         "dropped": dict(ledger.dropped),
+        "series_left_out": route.left_out,
         "kept": ledger.spooled,
         "kept_bytes": route.spool.bytes,
         "retried": worker.health.counts["retried"],

@@ -64,6 +64,9 @@ def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(asked, unti
     answer["collectors"]["amd"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "no card"}
     answer["collectors"]["rdma"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "cannot be read"}
     answer["not_ready"] = None
+    assert "left out" not in status_text(answer)
+    answer["sinks"]["cloudwatch"]["series_left_out"] = 4518
+    assert "             4,518 series are left out: exclude metrics, or raise max_series\n" in status_text(answer)
     lines = status_text(answer).splitlines()
     assert lines[-1] == "fine: 2 collectors read, 1 sink delivered"
     assert lines[-2].startswith("absent here: amd")

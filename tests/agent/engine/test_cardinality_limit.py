@@ -39,8 +39,9 @@ def test_the_metric_and_the_dimension_that_grew_are_named_once(caplog):
         for _ in range(5):
             budget.admit([B.point(0, 1.0), *points(A, "p", "q", "r", "s")])
 
+    assert budget.left_out == 2
     (record,) = caplog.records
-    assert "cloudwatch: more than 3 series" in record.message
+    assert "cloudwatch: 3 series are sent, 2 are left out" in record.message
     assert "a.thing alone has 4 by its dimension pod" in record.message
 
 

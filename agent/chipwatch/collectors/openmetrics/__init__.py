@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader, ScrapeFailed
-from chipwatch.contract.collector import Collector
+from chipwatch.contract.collector import MOST_POINTS, Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
@@ -34,6 +34,8 @@ class _Source:
         self.name, self.endpoint = name, endpoint
         self.reader = PageReader(name, endpoint)
         self.series: int | None = None
+        self.troubles: list[str] = []
+        """The problems of the last page, or why there was none."""
         self.call = BlockingCall(scraper.scrape, f"scrape {name}")
         self._answer: ScrapeResponse | str | None = None
         self._due = self._asked = 0.0
@@ -116,17 +118,17 @@ class OpenmetricsCollector(Collector):
         deadline = now + min(TIMEOUT, self._config.interval / 2)
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
         problems: list[str] = []
+        room = MOST_POINTS
         for source in self._sources:
             answer = source.answer(deadline - time.monotonic() if source in asked else 0.0)
-            if answer is None:
-                continue
             if isinstance(answer, str):
-                source.series, troubles = None, [answer]
-            else:
-                points, troubles = source.reader.read(answer, at)
+                source.series, source.troubles = None, [answer]
+            elif answer:
+                points, source.troubles = source.reader.read(answer, at, room)
                 source.series = len(points)
+                room -= len(points)
                 yield from points
-            problems += map(source.message, troubles)
+            problems += map(source.message, source.troubles)
         problems += [source.message("a scrape does not return") for source in self._sources if source.overdue(now)]
         if problems:
             raise PartlyCollected(problems)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chipwatch.contract.collector import MOST_POINTS
 from chipwatch.host import exposition
 from chipwatch.net.faults import header_fault, url_fault
 
@@ -47,7 +48,7 @@ class Endpoint:
     max_bytes: int = 16_000_000
     """Size limit of a page in bytes, uncompressed."""
     max_series: int = 5000
-    """Limit of series in a page; the rest is left out."""
+    """Limit of series in a page, at most 20,000; the rest is left out, with a warning."""
 
     def check(self) -> None:
         """Raise ValueError for an invalid value."""
@@ -57,9 +58,12 @@ class Endpoint:
         for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
             if seconds is not None and not 0 < seconds <= 86400:
                 raise ValueError(f"{key}: expected seconds above 0, at most 86400, got {seconds:g}")
-        for key, most in (("max_bytes", self.max_bytes), ("max_series", self.max_series)):
-            if most < 1:
-                raise ValueError(f"{key}: expected at least 1, got {most}")
+        if self.max_bytes < 1:
+            raise ValueError(f"max_bytes: expected at least 1, got {self.max_bytes}")
+        if not 1 <= self.max_series <= MOST_POINTS:
+            raise ValueError(
+                f"max_series: expected 1 to {MOST_POINTS:,}, all that a reading takes, got {self.max_series:,}"
+            )
         if self.key_file and not self.cert_file:
             raise ValueError("key_file: cert_file is not set; set it too")
         for name, value in self.headers.items():

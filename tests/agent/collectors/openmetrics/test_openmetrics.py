@@ -221,6 +221,25 @@ def test_describe_returns_what_was_found(exporter, opened):
     assert collector.describe() == ""
 
 
+def test_a_page_above_the_limit_is_named_in_each_reading_and_all_pages_share_the_room(exporter, opened, monkeypatch):
+    monkeypatch.setattr("chipwatch.collectors.openmetrics.MOST_POINTS", 3)
+    exporter.page = "a 1\nb 2\nc 3\nd 4\n"
+    collector = opened(
+        one=Endpoint(exporter.url, max_series=2, interval=LONG), two=Endpoint(exporter.url, interval=LONG)
+    )
+    limits = ["2 series are taken, up to 2 are left out; raise max_series"]
+    limits += ["1 series are taken, up to 3 are left out; a reading takes no more"]
+    said = [f"endpoint {name} ({exporter.url}): {text}" for name, text in zip(("one", "two"), limits, strict=True)]
+    taken = 0
+    for _ in range(1000):
+        points, problems = tick(collector)
+        taken += len(points)
+        if problems == said:
+            break
+    assert taken <= 3
+    assert tick(collector) == ([], said), "also before the next page is due"
+
+
 WRONG = {
     "url: not a valid URL": {"url": "http://[::1/metrics"},
     "url: expected http": {"url": "file:///etc/passwd"},
@@ -229,7 +248,8 @@ WRONG = {
     "percent-encoded": {"url": f"http://host/a b{SECRET}"},
     "is not a regular expression": {"url": "http://h/", "filters": ["(" ]},
     "timeout: expected seconds above 0, at most 86400, got 0": {"url": "http://h/", "timeout": 0},
-    "max_series: expected at least 1, got 0": {"url": "http://h/", "max_series": 0},
+    "max_series: expected 1 to 20,000, all that a reading takes, got 0": {"url": "http://h/", "max_series": 0},
+    "max_series: expected 1 to 20,000, all that a reading takes, got 50,000": {"url": "http://h/", "max_series": 50_000},
     "key_file: cert_file is not set": {"url": "http://h/", "key_file": "/k"},
     "is not a valid name of a header": {"url": "http://h/", "headers": {"a b": "c"}},
     "is set by the agent": {"url": "http://h/", "headers": {"Host": "c"}},

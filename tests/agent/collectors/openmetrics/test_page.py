@@ -250,9 +250,16 @@ def test_invalid_utf8_affects_only_its_line():
 
 def test_series_above_the_limit_are_left_out_and_reported():
     text = "".join(f"a{n} {n}\n" for n in range(10))
-    points, problems = reader(max_series=4).read(answer(text), NOW)
+    limited = reader(max_series=4)
+    points, problems = limited.read(answer(text), NOW)
     assert [p.value for p in points] == [0, 1, 2, 3]
-    assert problems == ["the page has more than 4 series (max_series); the rest is left out"]
+    assert problems == ["4 series are taken, up to 6 are left out; raise max_series"]
+    assert limited.read(answer(text + "b 1\n"), NOW)[1] == problems, "one line an hour in the log"
+    points, problems = limited.read(answer(text), NOW, 3)
+    assert len(points) == 3
+    assert problems == ["3 series are taken, up to 6 are left out; a reading takes no more"]
+    assert limited.read(answer("a0 0\n"), NOW)[1] == []
+    assert limited.read(answer(text * 20), NOW)[1][-1] == "4 series are taken, up to 196 are left out; raise max_series"
     assert reader(max_series=10).read(answer(text), NOW)[1] == []
 
 
