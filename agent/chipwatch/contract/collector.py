@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -68,6 +69,10 @@ class Collector(ABC):
         memory, such as /proc/stat: then the clock's thread calls it, and a call that never returns blocks the agent.
         """
         return True
+
+    def rests(self) -> float:
+        """Return for how many seconds it rests while no collector finds a device; asked up to level `needs.devices`."""
+        return math.inf
 
     def yields_others(self) -> bool:
         """Return True if `metrics` cannot list all metrics, since other programs choose their names."""

@@ -151,9 +151,8 @@ class TickReadings:
         finders = [sampler for sampler in self._finders if sampler in due]  # usually none on a host without a device
         if not finders:
             for follower in self._followers:
-                if follower in self._need_devices and follower.ok and not follower.is_busy:
-                    follower.rest()
-                else:
+                needs_devices = follower in self._need_devices and follower.ok and not follower.is_busy
+                if not (needs_devices and follower.rest(now)):
                     follower.follow((), ())
                     due.append(follower)
         self._read(due, at, deadline)

@@ -58,7 +58,7 @@ class Sampler(PluginRunner):
         super().__init__(collector, "collector", name, level)
         self.collector = collector
         self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
-        self._retry, self._retry_at = retry, -math.inf
+        self._retry, self._retry_at, self._rests_until = retry, -math.inf, math.inf
         self.absence_level = logging.DEBUG
         """Log level of the line that nothing can be read."""
         self._thread: BlockingCall[Reading | None] | None = None
@@ -141,11 +141,14 @@ class Sampler(PluginRunner):
         """Call the collector's `follow` with the pids on devices, and those on devices that were partly idle."""
         self._survive(self.collector.follow, "cannot follow processes", pids, idle)
 
-    def rest(self) -> None:
-        """Close the collector until the next request; its thread ends."""
+    def rest(self, now: float) -> bool:
+        """Return whether the collector may rest at `now` (monotonic seconds); then close it, and its thread ends."""
         if self.is_open and self._thread:
-            self.is_open, self._retry_at = False, -math.inf
-            self._thread.close(self.close)
+            self._rests_until = now + (self._survive(self.collector.rests, "cannot tell how long it rests") or 0.0)
+            if now < self._rests_until:
+                self.is_open, self._retry_at = False, -math.inf
+                self._thread.close(self.close)
+        return now < self._rests_until
 
     def end(self) -> None:
         """Request the close of the collector after a reading in progress; do not wait for it."""

@@ -138,6 +138,8 @@ class AgentCollector(Collector):
 
     def _counted(self, at: int, kind: str, name: str, counts: Mapping[str, int]) -> Iterator[Datapoint]:
         """Yield the counters of a part that are not 0, and at times all of them if a sink needs zeros."""
+        if not (counts or self._with_zeros):
+            return
         totals: Counter[tuple[Metric, Dimensions]] = Counter()
         if self._with_zeros:
             steady = (metric for metric in counters_of(kind) if is_steady(metric, kind))

@@ -400,6 +400,24 @@ def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_th
         assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
 
 
+def test_a_follower_says_for_how_long_it_rests_without_a_device(build, until):
+    class Sleeper(Follower):
+        needs = Needs(pids=True, devices=Level.ALL)
+        seconds = 0.0
+
+        def rests(self):
+            return self.seconds
+
+    follower = Sleeper()
+    pipeline = build(Files("a"), follower, derivations=[Derivation("wants", NeedsOne(), Level.ALL)], retry=3600.0)
+    assert [[*read(pipeline, at)[0]] for at in (1, 2)] == [["a", "follower"]] * 2
+    follower.seconds = LONG
+    assert [[*read(pipeline, at)[0]] for at in (3, 4)] == [["a"]] * 2
+    until(lambda: not follower.threads[-1].is_alive())
+    pipeline.samplers[1]._rests_until = 0.0
+    assert [*read(pipeline, 5)[0]] == ["a", "follower"]
+
+
 def test_a_tick_asks_nothing_of_a_collector_that_found_nothing_until_it_is_tried_again(build, monkeypatch):
     pipeline = build(Devices("gpu", absent=1), Files("a"), Files("absent", absent=1000), retry=3600.0)
     assert read(pipeline, 1)[0] == {"a": 1}

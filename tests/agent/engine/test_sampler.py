@@ -324,7 +324,7 @@ def test_a_collector_is_not_opened_again_before_its_close_has_returned(bench, ga
     b = bench(1)
     b.read()
     close, b.collector.close = b.collector.close, lambda: gate.wait(LONG) and close()
-    b.sampler.rest()
+    assert b.sampler.rest(0.0)
     assert b.read() is None
     gate.set()
     assert until(b.read) == [("x.load", 1)]

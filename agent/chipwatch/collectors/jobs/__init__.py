@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Final, Literal
 
 from chipwatch.collectors.jobs.allocations import Allocations
 from chipwatch.collectors.jobs.group import JobGroup
-from chipwatch.collectors.jobs.slurm import SlurmJobs
+from chipwatch.collectors.jobs.slurm import REFRESH, SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits, run_delay
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
@@ -50,7 +51,7 @@ class JobsCollector(Collector):
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
-    needs = Needs(level=True, pids=True, devices=Level.BASIC)
+    needs = Needs(level=True, pids=True, devices=Level.ALL)
     knows = (JobFacts,)
 
     @dataclass(frozen=True, slots=True)
@@ -99,6 +100,12 @@ class JobsCollector(Collector):
         self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
         self._waits = Waits(config.proc)
+
+    def rests(self) -> float:
+        """Return 0 while there are Slurm's jobs to show; otherwise the seconds until slurmd may have come."""
+        if self._level < Level.DETAILED:
+            return math.inf
+        return 0.0 if self._slurm and self._slurm.folders else REFRESH / 1e9
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         self._followed = tuple(pids), frozenset(idle)

@@ -37,7 +37,8 @@ class SlurmJobs:
     def __init__(self, proc: Path, sys: Path, owners: Owners) -> None:
         """`proc` and `sys`: the host's /proc and /sys."""
         self._proc, self._sys, self._owners = proc, sys, owners
-        self._folders: list[tuple[Path, str]] = []
+        self.folders: list[tuple[Path, str]] = []
+        """slurmd's folders, with their paths as in /proc/PID/cgroup; found by `find`."""
         self._due = 0
         self.devices: dict[str, set[str]] = {}
         """Path of a job's cgroup -> devices that its environment names."""
@@ -50,7 +51,7 @@ class SlurmJobs:
         """
         is_due = now >= self._due
         if is_due:
-            self._due, self._folders = now + REFRESH, self._find_folders()
+            self._due, self.folders = now + REFRESH, self._find_folders()
         jobs_by_path: dict[str, Owner] = {}
         jobs = [*self._list()]
         for folder, path in jobs:
@@ -77,7 +78,7 @@ class SlurmJobs:
 
     def _list(self) -> Iterator[tuple[Path, str]]:
         """Yield slurmd's folder and the cgroup path of each job."""
-        for folder, path in self._folders:
+        for folder, path in self.folders:
             with suppress(OSError), os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if JOB.fullmatch(entry.name))
                 yield from ((folder, f"{path}/{name}") for name in names)

@@ -1,3 +1,4 @@
+import math
 import os
 import shutil
 import subprocess
@@ -342,6 +343,16 @@ def test_a_real_job_is_charged_and_is_gone_when_its_cgroup_is(tmp_path):
     collector.close()
 
 
-@pytest.mark.parametrize(("level", "sleeps"), [(Level.BASIC, True), (Level.DETAILED, False), (Level.ALL, False)])
-def test_below_the_level_of_its_points_it_serves_only_processors_of_devices(level, sleeps):
-    assert (level <= JobsCollector.needs.devices) is sleeps
+@pytest.mark.parametrize(
+    ("level", "without", "with_slurm"), [(Level.BASIC, math.inf, math.inf), (Level.ALL, 60.0, 0.0)]
+)
+def test_without_a_device_it_rests_while_there_is_no_slurm_and_below_the_level_of_its_points(
+    machine, level, without, with_slurm
+):
+    for expected in (without, with_slurm):
+        collector = machine.collector()
+        collector.open(Given(level=level))
+        read(collector)
+        assert (collector.rests(), level <= JobsCollector.needs.devices) == (expected, True)
+        collector.close()
+        machine.slurm(41337, 88)
