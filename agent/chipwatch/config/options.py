@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from chipwatch.config.convert import TIME
+from chipwatch.contract.owner import OwnerLabel
 
 LevelName = Literal["basic", "detailed", "all"]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400, extra=TIME)]
@@ -33,6 +34,9 @@ class SinkOptions:
     """Globs of metric names: these are not sent."""
     max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Limit of series to send, since each one costs; 0: no limit."""
+    owner_labels: tuple[OwnerLabel, ...] | None = None
+    """Dimensions that say who holds a device, on its points: pod, namespace, container, job, user, partition, hpc_job;
+    none unless set, but on a page with the names of dcgm-exporter those that it has."""
     zeros: bool | None = None
     """Send counters that have not moved yet, too; unless set, only where series cost nothing, in JSON lines amounts."""
 

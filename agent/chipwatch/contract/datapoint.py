@@ -162,6 +162,8 @@ class Metric:
     level: Level = Level.BASIC
     dims: tuple[str, ...] = ()
     """The keys of the dimensions that every point of this metric has."""
+    owner: tuple[str, ...] = ()
+    """The keys in `dims` that say who holds the device; the agent adds them for one sink."""
 
     def __post_init__(self) -> None:
         """Raise TypeError if `level` is not a Level."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from chipwatch.contract.datapoint import Dimensions
 
@@ -16,6 +16,10 @@ UNIT: Final = "unit"
 USER: Final = "user"
 KINDS: Final = (SLURM, "pbs", "htcondor", "lsf", "nomad", KUBERNETES, ECS, "kata", DOCKER, UNIT, USER)
 """The kinds of owners. If the path of a cgroup names several, the first of these counts."""
+BATCH: Final = KINDS[: KINDS.index("nomad")]
+"""The kinds that are jobs of a batch system."""
+OwnerLabel = Literal["pod", "namespace", "container", "job", "user", "partition", "hpc_job"]
+"""Keys of dimensions that say who holds a device: fields of Owner, and hpc_job, a job of a batch system."""
 
 
 class Owner(NamedTuple):
@@ -41,6 +45,11 @@ class Owner(NamedTuple):
     def key(self) -> tuple[str, str, str]:
         """The identity of the job on this machine; the same from all sources."""
         return self.kind, self.namespace, self.job
+
+    def label(self, key: str) -> str:
+        """Return the value of an OwnerLabel; "" if this owner has none."""
+        name = "job" if key == "hpc_job" else key
+        return "" if name != key and self.kind not in BATCH else str(getattr(self, name))
 
     def dims(self, *, user: bool = False, container: bool = False) -> Dimensions:
         """Return the dimensions of the job's points; on request with its user, or with the container of a named pod."""

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from chipwatch.contract.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.owner import Owner
 from chipwatch.contract.plugin import Given, Needs
 
 
@@ -39,6 +40,10 @@ class Processor(ABC):
 
         `facts` are what the collectors know beside the points of this tick; () unless `needs.facts` is set.
         """
+
+    def owners_of(self, device: Dimensions) -> Sequence[Owner]:
+        """Return who holds a device now, by the dimensions that identify it. The clock's thread asks after `derive`."""
+        return ()
 
     def job_dims(self) -> Sequence[str]:
         """Return keys of dimensions that points of jobs have and their metrics do not declare."""

@@ -20,12 +20,14 @@ from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.owner import Owner
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink, destination_of
 from chipwatch.engine import preflight
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.delivery import Schedule, SinkDelivery, Worker
 from chipwatch.engine.derivation import Derivation
+from chipwatch.engine.owners import OwnerLabels
 from chipwatch.engine.route import Admission, MetricFilter, Route
 from chipwatch.engine.sampler import RETRY, Sampler
 from chipwatch.engine.self_metrics import AgentCollector
@@ -235,6 +237,13 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     return length
 
 
+def owner_labels(name: str, sink: Sink, config: Config) -> Sequence[str]:
+    """Return the keys that say on points of devices who holds them: as configured, or as the profile has them."""
+    keys = sink_options(name, config).owner_labels
+    tools, _ = profiles(profile_of(sink, config))
+    return tools[0].owners if keys is None and sink.limits.scraped else keys or ()
+
+
 def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
     """Return whether the sink gets counters of events before the first event; by default, if it is scraped."""
     zeros = sink_options(name, config).zeros
@@ -342,11 +351,16 @@ def assemble(
         if not left:
             pipeline.stop()
 
+    def owners_of(device: Dimensions) -> list[Owner]:
+        return [owner for derivation in derivations for owner in derivation.owners_of(device)]
+
     routes = []
     for name, destination in destinations.items():
         sink = sinks[name]
         spool = build_spool(name, sink, config, destination, folder)
         route = build_route(sink, spool, config, view(common, sink, config, sought), born=born, events=events)
+        if keys := owner_labels(name, sink, config):
+            route.owners = OwnerLabels(keys, owners_of, keeps_events=sink.limits.scraped)
         route.worker.destination, route.worker.on_closed = destination, partial(closed, name)
         routes.append(route)
     assert config.interval is not None

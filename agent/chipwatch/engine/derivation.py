@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.owner import Owner
 from chipwatch.contract.plugin import Given, Record
 from chipwatch.contract.processor import Processor
 from chipwatch.engine.validation import PluginRunner, state_of
@@ -41,6 +42,10 @@ class Derivation(PluginRunner):
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return the points that the processor derives from `tick`, the points so far; none if it fails."""
         return self._attempt(self._derive, tick, at, facts)
+
+    def owners_of(self, device: Dimensions) -> Sequence[Owner]:
+        """Return who holds a device, as far as the processor knows it; () if it fails."""
+        return self._survive(self.processor.owners_of, "cannot tell who holds a device", device) or ()
 
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor the state of an earlier run, which was read from `path`."""

@@ -12,6 +12,7 @@ from typing import Final
 from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.engine.delivery import SinkDelivery
+from chipwatch.engine.owners import OwnerLabels
 from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.window import MOST_GONE, Window
 
@@ -154,6 +155,8 @@ class Route:
         self._admission, self._copies = admission, copies
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
+        self.owners: OwnerLabels | None = None
+        """Says on points of devices who holds them; None where the sink does not want that."""
         self._logger = ThrottledLogger(log, self.name)
 
     @property
@@ -169,10 +172,14 @@ class Route:
         """Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted."""
         if not self._wants(metric):
             return None
-        return self._admission is None or self._admission.has_room((metric.name, dims))
+        series = self.owners.series(metric, dims) if self.owners else ()
+        all_dims = [one.dims for one in series] or [dims]
+        return self._admission is None or all(self._admission.has_room((metric.name, each)) for each in all_dims)
 
-    def take(self, points: Iterable[Datapoint], at: int) -> None:
+    def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
+        if self.owners:
+            self.owners.update(points, self.close_window)
         self._keep(self._window.add(points, at, self._wants))
         if repeated := self._window.repeated:
             series = f"{repeated.metric.name} {dict(repeated.dims.items())}"
@@ -191,6 +198,8 @@ class Route:
     def _keep(self, points: list[Datapoint]) -> None:
         if self._copies:
             points = [*points, *self._copies(points)]
+        if self.owners:
+            points = self.owners(points)
         if self._admission:
             points = self._admission.admit(points)
             if self._admission.over:

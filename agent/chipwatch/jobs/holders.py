@@ -52,6 +52,11 @@ class Holders:
         """Return the devices that a job holds."""
         return {place: device for place, device in self.devices.items() if key in device.held}
 
+    def owners_of(self, place: DeviceKey) -> list[Owner]:
+        """Return who holds a device or a part of it; of a part that is not read itself, who holds the device."""
+        near = [of for key, of in self.devices.items() if place and (key[: len(place)] == place or key == place[:1])]
+        return [*{key: held.owner for device in near for key, held in device.held.items()}.values()]
+
     @property
     def allocated(self) -> int:
         """Time (ns) in which jobs held devices; it must equal the time that was charged to them."""

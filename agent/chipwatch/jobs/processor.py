@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from chipwatch.contract.datapoint import Datapoint, Level, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.contract.owner import Owner
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.jobs.accounting import SECOND
 from chipwatch.jobs.answers import JobAnswers
+from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.holders import Holders
 from chipwatch.jobs.ledger import JobLedger
 from chipwatch.jobs.metrics import ALL, COST
@@ -90,6 +92,9 @@ class JobsProcessor(Processor):
         self._problem, self._saved_at = "", None
         for account in ended:
             account.recorded = account.seen
+
+    def owners_of(self, device: Dimensions) -> Sequence[Owner]:
+        return self._holders.owners_of(device_of(device))
 
     def job_dims(self) -> Sequence[str]:
         return self._job_dims

@@ -53,6 +53,8 @@ class _Series:
     labels: str
     text: str
     """Sample line up to the value: name and labels."""
+    place: str
+    """Its labels without those that say who holds the device."""
     own: tuple[str, ...]
     """Values of the metric's own dimensions, by which the page sorts."""
     fault: str
@@ -64,6 +66,10 @@ class _Series:
     """The last RHYTHM gaps between its samples, in ticks."""
     stays: int = 1
     """Ticks that the series stays on the page after a sample."""
+
+    def may_end(self, now: int) -> bool:
+        """Return whether it may leave the page in the tick `now`: a holder's series, as soon as another one holds."""
+        return now - self.seen >= (1 if self.metric.owner else self.stays)
 
 
 class Page:
@@ -146,7 +152,7 @@ class Page:
                 self._machine = _machine(tick[-1])
             if strayed or len(tick) != len(self._order):
                 self._order = [self._known[point.metric.name, point.dims] for point in tick]
-            if joined or (fresh < len(self._shown) and [of for of in self._shown if now - of.seen >= of.stays]):
+            if joined or (fresh < len(self._shown) and [of for of in self._shown if of.may_end(now)]):
                 self._lay_out()
             return rejected
 
@@ -173,15 +179,25 @@ class Page:
         metric, dims = point.metric, point.dims
         wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in _own(metric)]
         texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
-        text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
-        text, family = text and f"{{{text}}}", family_of(metric)
+        pairs = {key: f'{key}="{value}"' for key, value in texts.items()}
+        text, family = ",".join(pairs.values()), family_of(metric)
+        place = ",".join(pairs[key] for key in pairs if key not in metric.owner) if metric.owner else text
+        text = text and f"{{{text}}}"
         own = tuple(dims[key] for key in metric.dims if key in dims)
-        return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
+        return _Series(metric, dims, family, text, f"{family.name}{text} ", place, own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
         """Choose the page's series and group them by family; beyond KNOWN, forget series that are not shown."""
         now = self._tick
-        shown = [series for series in self._known.values() if not series.fault and now - series.seen < series.stays]
+        live = [of for of in self._known.values() if not of.fault and of.seen > max(0, now - of.stays)]
+        latest: dict[tuple[str, str], tuple[int, int]] = {}
+        for series in live:
+            place, seen = (series.family.name, series.place), (series.seen, series.point.at)
+            latest[place] = max(latest.get(place, seen), seen)
+        for series in live:
+            if (series.seen, series.point.at) < latest[series.family.name, series.place]:
+                series.seen = 0  # another one has the device
+        shown = [series for series in live if series.seen]
         if len(self._known) > KNOWN + len(shown):
             self._known = {key: series for key, series in self._known.items() if now - series.seen < series.stays}
             names = [(name, series.metric.name, series.family) for series in shown for name in series.family.reserved]

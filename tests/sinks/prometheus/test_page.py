@@ -283,3 +283,37 @@ def test_series_that_come_and_go_do_not_pile_up(monkeypatch):
     assert page.series == 2
     assert len(page._known) <= 110
     assert len(page._owners) <= 110
+
+
+def held(metric, pod, value, **device):
+    """Return a point of a device with the label that says which pod holds it; "" for none."""
+    owned = Metric(metric.name, metric.kind, metric.unit, metric.help, metric.level, (*metric.dims, "pod"), ("pod",))
+    dims = Dimensions(device)
+    return owned.point(AT, value, dims | {"pod": pod}) if pod else metric.point(AT, value, dims)
+
+
+def pods(page, name="gpu_power_watts"):
+    """Return the pods of GPU 0's series on the page."""
+    return [
+        dict(names).get("pod", "")
+        for (sample, names) in samples(page)
+        if sample == name and ("gpu", "0") in names
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("age", [1, 2, 3, 20])
+def test_the_series_of_a_holder_leaves_the_page_at_once_when_another_one_comes(age):
+    page = Page()
+    for holders in [["a"]] * age + [["b"], ["a"], [""], ["a", "b"], ["b"], ["b"], [""], ["a"], [""]]:
+        page.take([held(POWER, name, 500.0, gpu="0") for name in holders] + [held(POWER, "other", 1.0, gpu="1")])
+        assert pods(page) == holders
+
+
+def test_a_slow_series_of_a_holder_stays_until_the_next_sample():
+    page, shown = Page(), []
+    for tick in range(40):
+        name = "a" if tick < 31 else "b"
+        slow = [held(CLOCK, name, 1410, gpu="0")] if tick % 3 == 0 else []
+        page.take([held(POWER, name, 500.0, gpu="0"), *slow])
+        shown.append("".join(pods(page, "gpu_clock_sm_hertz")))
+    assert "".join(shown[20:]) == "a" * 13 + "b" * 7

@@ -21,14 +21,18 @@ from chipwatch.config.naming import rename
 from chipwatch.config.options import Config, LevelName
 from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.owner import KUBERNETES, Owner
 from chipwatch.contract.sink import Sink
 from chipwatch.engine import build
+from chipwatch.engine.owners import OwnerLabels
 from chipwatch.engine.window import Window
 
 WINDOWS: Final = (10.0, 60.0, 300.0)
 """Windows (s) to which a plan compares the configured one."""
 MAX_SAMPLES: Final = 600
 """Most samples of a series in the window that is measured in bytes."""
+HOLDER: Final = Owner(KUBERNETES, "x" * 20, "", "x" * 8, "x" * 8, "x" * 12, "x" * 20, "x" * 8)
+"""Somebody who holds a device, with names of usual lengths."""
 MAX_SIZED: Final = 1000
 """Most series that are measured in bytes; their mean stands for all."""
 
@@ -88,6 +92,8 @@ class _Case:
     moved: bool = False
     """True to assume that every counter has moved, so that it is sent."""
     now: bool = False
+    owned: bool = False
+    """True if the points of devices say who holds them; where series cost, each device changes hands once an hour."""
 
 
 class _Planner:
@@ -109,7 +115,13 @@ class _Planner:
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
         separate = "host" in self._words.values()
-        self._now = _Case("as configured", self._options.level or config.level, cadence, separate, now=True)
+        keys = build.owner_labels(name, sink, config)
+        jobs = (HOLDER, HOLDER._replace(pod="y" * 20, job="y" * 20))[: 1 + (self._tariff.charges_for == "series")]
+        self._labels = OwnerLabels(keys or ("pod", "namespace", "container"), lambda _: jobs)
+        self._labels.update(machine.points, list)
+        self._now = _Case(
+            "as configured", self._options.level or config.level, cadence, separate, now=True, owned=bool(keys)
+        )
 
     def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
         """Return the plan; `rejected`: a sentence for each metric that the sink never accepts."""
@@ -152,8 +164,8 @@ class _Planner:
         """Yield each variant of the configuration to price: another level, window or machine dimension."""
         now, other, spacing = self._now, replace(self._now, now=False), self._sink.limits.spacing
         moved = replace(other, flags="every counter above 0", moved=True)
-        if len(self._wanted(moved)) > len(self._wanted(now)):
-            yield moved
+        owned = replace(other, flags="owner_labels", owned=True)
+        yield from (case for case in (moved, owned) if self._wanted(case) != self._wanted(now))
         for level in get_args(LevelName):
             yield replace(other, flags=f"--level {level}", level=level, now=level == now.level)
         c = now.cadence
@@ -184,12 +196,12 @@ class _Planner:
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(build.profile_of(self._sink, self._config))
         wanted = [*wanted, *copies(wanted)] if copies else wanted
-        if case.moved:
-            return wanted
-        holds_zero = build.held_at_zero(self._name, self._sink, self._config, self._machine.events)
-        return [
-            point for point in wanted if point.value or not (holds_zero(point.metric) or self._is_held(point.metric))
-        ]
+        if not case.moved:
+            held = build.held_at_zero(self._name, self._sink, self._config, self._machine.events)
+            wanted = [
+                point for point in wanted if point.value or not (held(point.metric) or self._is_held(point.metric))
+            ]
+        return self._labels(wanted) if case.owned else wanted
 
     def _is_held(self, metric: Metric) -> bool:
         """
@@ -253,7 +265,8 @@ class _Planner:
         length = int(c.window * 1e9) or 1
         start = (SOME_TIME // length + 1) * length
         series = {(point.metric.name, point.dims) for point in wanted}
-        before = [point for point in self._machine.before if (point.metric.name, point.dims) in series]
+        read = (*self._machine.before, *self._labels(self._machine.before))
+        before = [point for point in read if (point.metric.name, point.dims) in series]
         passed = window.add([point._replace(at=start - 1) for point in before], start - 1)
         for n in range(min(MAX_SAMPLES, max(1, int(c.window / c.interval)))):
             passed = window.add([_sample(point, start, n) for point in wanted], start + n)

@@ -90,6 +90,8 @@ class Profile(NamedTuple):
     """Version of the tool's conventions."""
     others: Mapping[str, str] = NONE
     """Like `ToolName.dims`, for metrics that have no name in this profile."""
+    owners: tuple[str, ...] = ()
+    """The labels that the tool puts on a device's metrics to say who holds the device."""
     adds: tuple[str, ...] = ()
     """Further dimensions that the tool's attributes need; collectors add them, unless their options forbid it."""
 
@@ -135,6 +137,7 @@ def profile(name: str) -> Profile:
         table.get("cumulative", base.cumulative),
         table.get("version", ""),
         table.get("others") or {renamed.get(key, key): value for key, value in base.others.items()},
+        tuple(table.get("owners", base.owners)),
         tuple(table.get("adds", base.adds)),
     )
 

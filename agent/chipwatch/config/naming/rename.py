@@ -144,7 +144,7 @@ class Renamer:
                 with contextlib.suppress(KeyError):
                     own[key] = alternative.format_map(taken)
         keys = (*(key for key in old.dims if key not in taken), *own)
-        metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
+        metric = replace(old, name=text, unit=name.unit or old.unit, help=name.help or old.help, dims=keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(_rename_machine(left, old, self._machine), **own)
         starts = old.kind is Kind.COUNTER and not self._tool.cumulative
@@ -163,7 +163,8 @@ class Renamer:
 
 def _rename_machine(dims: Mapping[str, str], metric: Metric, machine: Mapping[str, str]) -> dict[str, str]:
     """Return `dims` with a profile's keys for the machine's dimensions; the metric's own dimensions stay."""
-    return {key if key in metric.dims else machine.get(key, key): word for key, word in dims.items()}
+    pairs = sorted(dims.items(), key=lambda pair: pair[0] in metric.dims)  # the metric's own win
+    return {key if key in metric.dims else machine.get(key, key): word for key, word in pairs}
 
 
 def _pattern_of(tool: Profile) -> re.Pattern[str]:
