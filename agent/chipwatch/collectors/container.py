@@ -17,7 +17,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, GroupFiles
 from chipwatch.host.counters import Counters
-from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.process_tree import stat_of
 from chipwatch.host.procfs import close_all, epoch
 
 # fmt: off
@@ -191,7 +191,5 @@ class ContainerCollector(Collector):
         first = cgroup.of_process(proc, sys, 1).folders
         if not all(name in first and own.chain[0] in first[name].chain for name, own in container.folders.items()):
             return None
-        try:
-            return epoch(proc, parse_stat((proc / "1/stat").read_bytes()).began)
-        except (OSError, ValueError):
-            return None
+        stat = stat_of(proc, 1)
+        return epoch(proc, stat.began) if stat else None

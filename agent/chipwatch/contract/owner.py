@@ -137,9 +137,9 @@ class JobFacts(NamedTuple):
     stopped: frozenset[int] = frozenset()
     """Followed processes that a signal or a debugger has stopped."""
     delays: Mapping[int, float] = MappingProxyType({})
-    """Seconds for which the main thread of a followed process was ready to run and had no CPU, by pid."""
+    """Seconds for which the main thread of a process was ready to run and had no CPU, by pid; up to 10 s old."""
     transfers: Mapping[int, tuple[int, int]] = MappingProxyType({})
-    """Bytes that processes on idle devices read from disks and file servers, and wrote to them, by pid."""
+    """Bytes that processes on idle devices read from disks and servers, and wrote to them, by pid; up to 10 s old."""
     followed: Collection[int] | None = None
     """The pids that this reading was asked to follow; None: all. The owner of another process is not known yet."""
 

@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.host.gpu_metrics import (
-    PROCESS_MEMORY_USED,
-    PROCESS_MEMORY_UTILIZATION,
-    PROCESS_UTILIZATION,
-)  # fmt: skip
+from chipwatch.host.gpu_metrics import PROCESS_MEMORY_USED, PROCESS_MEMORY_UTILIZATION, PROCESS_UTILIZATION
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.process_tree import ProcTree, Where
 from chipwatch.host.procfs import count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
-from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.process_tree import stat_of
 from chipwatch.host.procfs import epoch, link, read
 
 MAX_PROCESSES: Final = 16_384
-"""Most processes that are remembered; the one that was not asked for longest is forgotten first."""
+"""Most processes that are remembered; the one whose cgroup was not read for longest is forgotten first."""
 SETTLED: Final = 8
 """After this number of readings, a process is expected to stay in its cgroup, which is then read every eighth time."""
 MAX_BYTES: Final = 1 << 18
@@ -104,8 +104,8 @@ class UserNames:
 class OwnedProcess(NamedTuple):
     """A process, with the owner that it had when it was first seen in its cgroup."""
 
-    identity: tuple[int, int]
-    """Inode and ctime of its folder in /proc; a later process with the same pid has others."""
+    began: float
+    """Its start in clock ticks after the boot; a later process with the same pid has another."""
     owner: Owner
     devices: frozenset[str]
     """The devices that the scheduler names in its environment."""
@@ -158,9 +158,9 @@ class Owners:
 
         `mapping` is the folder in which Slurm's prolog writes, if it is not one of the usual ones.
         """
-        self._proc, self._logs, self._folder = proc, logs, str(proc)
+        self._proc, self._logs = proc, logs
         self._known: dict[int, OwnedProcess] = {}
-        """Processes by pid; the one that was not asked for longest is first."""
+        """Processes by pid; the one whose cgroup was not read for longest is first."""
         self._turn = 0
         self._users = UserNames(root)
         self._names: dict[str, tuple[str, str, str]] = {}
@@ -171,8 +171,12 @@ class Owners:
         self.missing: dict[str, str] = {}
         """The reason for each kind of fact that is unknown."""
 
-    def of_drivers(self, pids: Collection[int]) -> dict[int, OwnedProcess]:
-        """Return the processes with these pids, as drivers report them; none if /proc has other pids."""
+    def of_drivers(self, pids: Collection[int], same: Container[int] = ()) -> dict[int, OwnedProcess]:
+        """
+        Return the processes with these pids, as drivers report them; none if /proc has other pids.
+
+        A pid in `same` belongs to the same process as at the last call.
+        """
         if not self.has_host_pids:
             self.missing["pids"] = (
                 f"{self._proc} does not have the machine's process ids, which drivers report: share them"
@@ -180,7 +184,9 @@ class Owners:
             )
             return {}
         self._turn += 1
-        processes = {pid: process for pid in pids if (process := self.process(pid, self._turn))}
+        known = {pid: self._settled(pid, self._turn) if pid in same else None for pid in pids}
+        found = ((pid, process or self.process(pid, self._turn)) for pid, process in known.items())
+        processes = {pid: process for pid, process in found if process}
         if len(processes) < len(pids) and not (self._proc / "1").exists():
             self.missing["processes"] = (
                 f"{self._proc} hides the processes of other users (hidepid): run the agent as root"
@@ -189,21 +195,17 @@ class Owners:
 
     def process(self, pid: int, turn: int = 0) -> OwnedProcess | None:
         """Return a process with its owner, or None if it has ended; `turn` is the number of this reading."""
-        try:
-            status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
-        except OSError:
+        if not (stat := stat_of(self._proc, pid)):
             self._known.pop(pid, None)
             return None
-        identity = status.st_ino, status.st_ctime_ns
-        process = self._known.pop(pid, None)
-        if process and process.identity == identity and turn - process.turn >= SETTLED and (turn + pid) % SETTLED:
-            self._known[pid] = process
+        if (process := self._settled(pid, turn)) and process.began == stat.began:
             return process
-        cgroup = DELETED.sub(b"", read(f"{self._folder}/{pid}/cgroup"))
-        if process is None or process.identity != identity:
-            process = self._read(pid, identity, cgroup)
+        process = self._known.pop(pid, None)
+        cgroup = DELETED.sub(b"", read(f"{self._proc}/{pid}/cgroup"))
+        if process is None or process.began != stat.began:
+            process = self._read(pid, stat.began, cgroup)
         elif cgroup != process.cgroup:
-            moved = self._read(pid, identity, cgroup)
+            moved = self._read(pid, stat.began, cgroup)
             process = process._replace(cgroup=cgroup)
             # In cgroup v1, a process that is ending moves to the root cgroup; it still belongs to its job.
             if moved and KINDS.index(moved.owner.kind) <= KINDS.index(process.owner.kind):
@@ -214,6 +216,11 @@ class Owners:
                 del self._known[next(iter(self._known))]
         return process
 
+    def _settled(self, pid: int, turn: int) -> OwnedProcess | None:
+        """Return what is known of a process whose cgroup need not be read in this turn, else None."""
+        process = self._known.get(pid)
+        return process if process and turn - process.turn >= SETTLED and (turn + pid) % SETTLED else None
+
     @cached_property
     def has_host_pids(self) -> bool:
         """True if /proc belongs to the machine's initial PID namespace."""
@@ -223,12 +230,8 @@ class Owners:
         first = link(self._proc / "self/ns/pid") == FIRST_NAMESPACE
         return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
 
-    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> OwnedProcess | None:
+    def _read(self, pid: int, began: float, cgroup: bytes) -> OwnedProcess | None:
         folder = self._proc / str(pid)
-        try:
-            began = parse_stat(read(folder / "stat")).began
-        except ValueError:
-            return None  # the process has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
         lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
@@ -250,7 +253,7 @@ class Owners:
             owner = owner._replace(user=self._users.name(owner.user or uid), partition=partition)
         elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # root in a container says nothing
             owner = owner._replace(user=self._users.name(uid))
-        return OwnedProcess(identity, owner, _devices(owner, variables), cgroup, self._turn)
+        return OwnedProcess(began, owner, _devices(owner, variables), cgroup, self._turn)
 
     def numbered(self, owner: Owner, variables: Mapping[str, str]) -> Owner:
         """Return the owner with its job's number in place of a SLUID, if that can be found."""

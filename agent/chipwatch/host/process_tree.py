@@ -73,16 +73,23 @@ def parse_stat(data: bytes) -> Stat:
     return Stat(state.decode(), int(parent), *times, int(threads), int(began), int(pages))
 
 
+def stat_of(proc: Path, pid: int | str, data: bytes | None = None) -> Stat | None:
+    """Return the state of a process, by `data` if that was read already; None if it has ended."""
+    try:
+        return parse_stat(data or read_small(f"{proc}/{pid}/stat"))
+    except (OSError, ValueError):
+        return None
+
+
 def is_within(proc: Path, pid: int, first: int) -> bool | None:
     """Return whether the process `pid` is `first` or one of its descendants; None if there is no process `pid`."""
     parent: int | None = None
     for _ in range(MOST_ANCESTORS):
         if pid == first:
             return True
-        try:
-            parent = pid = parse_stat(read_small(proc / str(pid) / "stat")).parent
-        except (OSError, ValueError):  # the process, or an ancestor, has ended
+        if not (stat := stat_of(proc, pid)):  # the process, or an ancestor, has ended
             break
+        parent = pid = stat.parent
     return None if parent is None else False
 
 
@@ -267,10 +274,8 @@ class ProcTree:
 
     def _own_start(self) -> float:
         """Return the agent's own start in the unit of Stat.began; infinity if unknown."""
-        try:
-            return parse_stat(read_small(f"{self._config.proc}/self/stat")).began
-        except (OSError, ValueError):
-            return math.inf
+        stat = stat_of(self._config.proc, "self")
+        return stat.began if stat else math.inf
 
     def _list(self) -> AbstractSet[int]:
         """Return all pids except the agent's own: it does not count, even if the watched process started it."""

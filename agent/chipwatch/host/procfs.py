@@ -94,13 +94,20 @@ class ProcessFiles:
         self._open: dict[tuple[int, str], int] = {}
         """The descriptors by pid and name."""
 
+    def again(self, pid: int, name: str) -> bytes | None:
+        """Return the start of a file that stayed open: its process is the same as before. Else None. Raise OSError."""
+        if (fd := self._open.get((pid, name))) is None:
+            return None
+        try:
+            return pread(fd, PAGE, 0)
+        except ProcessLookupError:  # the process has ended, and another one may have its pid
+            self._close(pid, name)
+        return None
+
     def read(self, pid: int, name: str, stays: bool = True) -> bytes:  # noqa: FBT001, FBT002  # called often
         """Return the start of a file, at most a page; with `stays`, it stays open. Raise OSError."""
-        if (fd := self._open.get((pid, name))) is not None:
-            try:
-                return pread(fd, PAGE, 0)
-            except ProcessLookupError:  # the process has ended, and another one may have its pid
-                self._close(pid, name)
+        if (data := self.again(pid, name)) is not None:
+            return data
         path = f"{self._proc}/{pid}/{name}"
         if not stays or len(_OPEN) >= MAX_OPEN:
             return read_small(path)

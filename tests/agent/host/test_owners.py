@@ -147,10 +147,10 @@ def test_a_pid_that_is_used_again_has_another_owner(host):
     assert owner_of(found, 41).job == "7"
     (host.proc / "41").rename(host.proc / "gone")
     assert owner_of(found, 41) is None
-    host.process(41, SLURM_JOB.replace("job_7", "job_8"))
+    host.process(41, SLURM_JOB.replace("job_7", "job_8"), began=501)
     assert owner_of(found, 41).job == "8"
     (host.proc / "41").rename(host.proc / "gone2")  # and without a tick in between
-    host.process(41, SLURM_JOB.replace("job_7", "job_9"))
+    host.process(41, SLURM_JOB.replace("job_7", "job_9"), began=502)
     assert owner_of(found, 41).job == "9"
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,7 +17,7 @@ from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import REFRESH, SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits, run_delay
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Kind, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given, Needs
@@ -35,6 +36,10 @@ PROCESSES: Final = 16
 """Most processes of a job whose state is read in a tick."""
 MAX_OTHERS: Final = 256
 """Most processes without a job's cgroup whose CPU time is read in a tick."""
+MAX_DELAYS: Final = 1024
+"""Most processes whose waits for a CPU are read."""
+EVERY: Final = 9 * 10**9 + 10**9 // 2
+"""Interval (ns) between readings of what answers look at each ten seconds."""
 TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
 BLOCKED: Final = b"D"
 """State of a process in an uninterruptible wait."""
@@ -79,15 +84,15 @@ class JobsCollector(Collector):
         self._config, self._clock = config, time.monotonic_ns
         self._followed: tuple[tuple[int, ...], frozenset[int]] = (), frozenset()
         """Processes on devices, and of these those on devices that were partly idle."""
-        self._waits: Waits | None = None
-        self._files = ProcessFiles(config.proc)
+        self._waits, self._files = Waits(config.proc), ProcessFiles(config.proc)
         self._groups: dict[str, JobGroup] = {}
         """Path of a cgroup -> its job."""
-        self._left_out = 0
         self._owners: Owners | None = None
         self._slurm: SlurmJobs | None = None
         self._allocations: Allocations | None = None
         self._facts: JobFacts | None = None
+        self._due = 0
+        """Time (monotonic ns) at which waits for a CPU, and bytes read and written, are read again."""
 
     def open(self, given: Given) -> None:
         self._level = given.level
@@ -99,7 +104,6 @@ class JobsCollector(Collector):
         self._owners = Owners(config.proc, config.root, logs, config.sys, config.mapping)
         self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
-        self._waits = Waits(config.proc)
 
     def rests(self) -> float:
         """Return 0 while there are Slurm's jobs to show; otherwise the seconds until slurmd may have come."""
@@ -116,9 +120,10 @@ class JobsCollector(Collector):
         assert allocations is not None
         pids, idle = self._followed  # the clock's thread may change it meanwhile
         followed = frozenset(pids)
-        processes = owners.of_drivers(followed)
+        stats = {pid: stat for pid in followed if (stat := self._files.again(pid, "stat"))}
+        processes = owners.of_drivers(followed, stats)
         owners_of = {pid: process.owner for pid, process in processes.items()}
-        self._find_groups(owners_of.values(), at)
+        left_out = self._find_groups(owners_of.values(), at)
         granted = allocations.read()
         if not granted and not allocations.source:
             granted = self._by_environment(processes.values())
@@ -133,27 +138,27 @@ class JobsCollector(Collector):
             if (key := grant.owner.key) in named else grant
             for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting, stopped, delays = self._states(owners_of)
+        cpu, states = self._states(owners_of, stats)
+        blocked = frozenset(pid for pid, state in states.items() if state == BLOCKED)
+        stopped = frozenset(pid for pid, state in states.items() if state in STOPPED)
+        waiting = {owners_of[pid].cgroup for pid in blocked}
+        delays, transfers = self._totals(owners_of, idle)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
-        if self._left_out:
-            missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
-        assert self._waits is not None
+        if left_out:
+            missing["jobs"] = f"{left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         moment = self._clock()
-        used = self._waits.read(idle & owners_of.keys(), pids, moment / 1e9)
+        used = self._waits.read(idle & owners_of.keys(), pids, moment / 1e9, stats)
         self._facts = JobFacts(
             moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
-            processes=used, stopped=stopped, delays=delays, transfers=self._transfers(idle), followed=followed,
+            processes=used, stopped=stopped, delays=delays, transfers=transfers, followed=followed,
         )  # fmt: skip
         if self._level < Level.DETAILED:  # no sink wants points; only processors need the facts
             return
         for use in {use.owner.key: use for use in uses}.values():  # one for each job: a pod may have several cgroups
             dims = use.owner.dims(user="user" in self._config.dimensions)
-            if use.cpu is not None:
-                yield CPU_TIME.point(at, use.cpu, dims, start_time=use.since)
-            if use.memory_max is not None:
-                yield MEMORY_MAX.point(at, use.memory_max, dims)
-            if use.oom_kills is not None:
-                yield OOM_KILLS.point(at, use.oom_kills, dims, start_time=use.since)
+            for metric, value in zip(self.metrics, (use.cpu, use.memory_max, use.oom_kills), strict=True):
+                if value is not None:
+                    yield metric.point(at, value, dims, start_time=use.since if metric.kind is Kind.COUNTER else None)
 
     def facts(self) -> Iterable[JobFacts]:
         return (self._facts,) if self._facts else ()
@@ -171,18 +176,19 @@ class JobsCollector(Collector):
         close_all(*self._groups.values(), self._allocations, self._files)
         self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
-    def _find_groups(self, followed: Collection[Owner], at: int) -> None:
-        """Open the cgroups of new jobs, up to `max_jobs` in all."""
+    def _find_groups(self, followed: Collection[Owner], at: int) -> int:
+        """Open the cgroups of new jobs, up to `max_jobs` in all; return the number of jobs that are left out."""
         assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
         room = self._config.max_jobs - len(self._groups)
         new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # jobs on devices come first
-        self._left_out = 0
+        left_out = 0
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
-                self._left_out += 1
+                left_out += 1
             elif (group := cgroup.at(self._config.proc, self._config.sys, path)).folders:
                 self._groups[path] = JobGroup(owner, group, at)
+        return left_out
 
     def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
         """Return the allocations that the environment variables of jobs' processes show."""
@@ -200,45 +206,45 @@ class JobsCollector(Collector):
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
     def _states(
-        self, owners: Mapping[int, Owner]
-    ) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int], dict[int, float]]:
+        self, owners: Mapping[int, Owner], stats: dict[int, bytes]
+    ) -> tuple[dict[int, float], dict[int, bytes]]:
         """
-        Read the states of processes; return five results.
+        Complete `stats`, the texts of /proc/PID/stat, for at most PROCESSES of a job.
 
-        CPU seconds of processes without a job's cgroup; PIDs in an uninterruptible wait; the cgroups of these; PIDs
-        that a signal or a debugger has stopped; PID -> seconds that it waited for a CPU.
+        Return PID -> CPU seconds, for processes without a job's cgroup; and PID -> state.
         """
-        cpu, stopped = dict[int, float](), set[int]()
-        blocked, waiting, count, delays = set[int](), set[str](), Counter[str](), dict[int, float]()
+        cpu, states, count = dict[int, float](), dict[int, bytes](), defaultdict[str, int](int)
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
             try:
-                data = self._files.read(pid, "stat")
-                state = data[data.rindex(b")") + 2 :][:1]
+                data = stats[pid] = stats.get(pid) or self._files.read(pid, "stat")
+                states[pid] = data[data.rindex(b")") + 2 :][:1]
                 if not own:
                     cpu[pid] = parse_stat(data).own / ProcTree.second
             except (OSError, ValueError):
                 continue  # the process has ended
-            stopped |= {pid} if state in STOPPED else set()
-            if state == BLOCKED:
-                waiting.add(own)
-                blocked.add(pid)
-            try:
-                delay = run_delay(self._files.read(pid, "schedstat"))
-            except OSError:
-                continue
-            if delay is not None:
-                delays[pid] = delay
         self._files.keep(owners)
-        return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
+        return cpu, states
 
-    def _transfers(self, idle: Collection[int]) -> dict[int, tuple[int, int]]:
-        """Return PID -> bytes read and written, for processes on `idle` devices; other users' processes need root."""
-        found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in idle}
-        return {pid: (int(each[0]), int(each[1])) for pid, each in found.items() if len(each) == 2}
+    def _totals(
+        self, owners: Mapping[int, Owner], idle: Collection[int]
+    ) -> tuple[Mapping[int, float], Mapping[int, tuple[int, int]]]:
+        """
+        Return PID -> seconds that it waited for a CPU, and for `idle` processes PID -> bytes read and written.
+
+        They are read again after ten seconds, and where a process or its owner has changed. Bytes of other users'
+        processes need root.
+        """
+        last, now, proc = self._facts, self._clock(), self._config.proc
+        if last and now < self._due and owners == last.owners:
+            return last.delays, last.transfers
+        self._due = now + EVERY
+        delays = {pid: delay for pid in islice(owners, MAX_DELAYS) if (delay := run_delay(proc, pid)) is not None}
+        moved = {pid: TRANSFERS.findall(read(f"{proc}/{pid}/io")) for pid in idle if pid in owners}
+        return delays, {pid: (int(each[0]), int(each[1])) for pid, each in moved.items() if len(each) == 2}
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Read the usage of a cgroup; forget the cgroup and return None if it is gone."""

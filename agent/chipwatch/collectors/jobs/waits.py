@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.owner import ProcessUse
 from chipwatch.host.cgroup import cpu_list, field
 from chipwatch.host.open_devices import open_files
-from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
+from chipwatch.host.process_tree import ProcTree, Stat, stat_of
 from chipwatch.host.procfs import link, read, tcp_sockets
 
 MAX_PROCESSES: Final = 64
@@ -32,6 +33,8 @@ POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select
 """Functions of Linux in which a thread waits for several files: fs/select.c, fs/eventpoll.c."""
 REFRESH: Final = 60.0
 """Seconds for which a reading of a process's CPU affinity is used."""
+LISTED: Final = 10.0
+"""Seconds after which all threads are asked for children again; until then, the main thread and those that had some."""
 SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 ESTABLISHED: Final = 1
 """State of a connected TCP socket: include/net/tcp_states.h."""
@@ -46,6 +49,10 @@ INFO: Final = 2
 DIAG_BY_FAMILY: Final = 20
 DUMP: Final = 0x301
 DONE: Final = 3
+
+
+_Key = tuple[int, float]
+"""PID and start of a process."""
 
 
 class _Wait(NamedTuple):
@@ -70,29 +77,35 @@ class Waits:
         self._unanswered = unanswered or unanswered_sockets
         self._before: dict[int, _Wait] = {}
         self._moment: float | None = None
-        self._bound: dict[tuple[int, float], tuple[float, frozenset[int]]] = {}
-        """PID and start of a process -> time of the reading (s), and the CPUs on which it may run."""
+        self._bound: dict[_Key, tuple[float, frozenset[int]]] = {}
+        """Process -> time of the reading (s), and the CPUs on which it may run."""
+        self._threads: dict[_Key, tuple[float, list[str]]] = {}
+        """Process -> time of the listing (s), and the threads to ask for children."""
 
-    def read(self, pids: Collection[int], others: Collection[int], now: float) -> dict[int, ProcessUse]:
-        """Return the usage of `pids` at `now` (s); processes in `others` do not count as children."""
+    def read(
+        self, pids: Collection[int], others: Collection[int], now: float, stats: Mapping[int, bytes] = {}
+    ) -> dict[int, ProcessUse]:
+        """
+        Return the usage of `pids` at `now` (s); processes in `others` do not count as children.
+
+        `stats` has what was read already of /proc/PID/stat.
+        """
         before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
         self._before, self._moment = {}, now
         tables: dict[str, set[str]] = {}
         uses, bound, self._bound = {}, self._bound, {}
+        threads, self._threads = self._threads, {}
         for pid in sorted(pids)[:MAX_PROCESSES]:
-            if stat := self._stat(pid):
-                children = {task: state for task in self._children(pid, others) if (state := self._stat(task))}
+            if stat := stat_of(self._proc, pid, stats.get(pid)):
+                tasks = self._children((pid, stat.began), others, threads, now)
+                children = {task: state for task in tasks if (state := stat_of(self._proc, task))}
                 for task, state in {pid: stat, **children}.items():
                     with suppress(ValueError):  # a file has an unknown format
                         if wait := self._wait(task, state, seconds, tables):
                             self._before[task] = wait
                 waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
                 cpu = {(task, state.began): state.own / ProcTree.second for task, state in children.items()}
-                delays = {
-                    key: delay
-                    for key in cpu
-                    if (delay := run_delay(read(f"{self._proc}/{key[0]}/schedstat"))) is not None
-                }
+                delays = {key: delay for key in cpu if (delay := run_delay(self._proc, key[0])) is not None}
                 own = self._cpus_of((pid, stat.began), bound, now) if cpu else frozenset()
                 theirs = frozenset[int]().union(*(self._cpus_of(key, bound, now) for key in cpu))
                 uses[pid] = ProcessUse(
@@ -100,29 +113,26 @@ class Waits:
                 )
         return uses
 
-    def _cpus_of(
-        self, key: tuple[int, float], bound: Mapping[tuple[int, float], tuple[float, frozenset[int]]], now: float
-    ) -> frozenset[int]:
+    def _cpus_of(self, key: _Key, bound: Mapping[_Key, tuple[float, frozenset[int]]], now: float) -> frozenset[int]:
         """Return the CPUs on which a process may run, read at most once a minute; empty if unknown."""
-        if key not in bound or now - bound[key][0] > REFRESH:
+        if not (kept := bound.get(key)) or now - kept[0] > REFRESH:
             status = read(f"{self._proc}/{key[0]}/status").decode(errors="replace")
-            self._bound[key] = now, frozenset(cpu_list(field(status, "Cpus_allowed_list:")))
-        else:
-            self._bound[key] = bound[key]
-        return self._bound[key][1]
+            kept = now, frozenset(cpu_list(field(status, "Cpus_allowed_list:")))
+        self._bound[key] = kept
+        return kept[1]
 
-    def _stat(self, pid: int) -> Stat | None:
-        with suppress(ValueError):  # it has ended
-            return parse_stat(read(f"{self._proc}/{pid}/stat"))
-        return None
-
-    def _children(self, pid: int, others: Collection[int]) -> list[int]:
-        try:
-            threads = os.listdir(f"{self._proc}/{pid}/task")[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
-        except OSError:
-            return []
-        words = [word for one in threads for word in read(f"{self._proc}/{pid}/task/{one}/children").split()]
-        return [int(word) for word in words if int(word) not in others][:MAX_CHILDREN]
+    def _children(
+        self, key: _Key, others: Collection[int], before: Mapping[_Key, tuple[float, list[str]]], now: float
+    ) -> list[int]:
+        """Return the children of a process, from `before` or from a new list of its threads."""
+        listed, threads = before.get(key, (-math.inf, []))
+        folder, first = f"{self._proc}/{key[0]}/task", f"{key[0]}"
+        if now - listed > LISTED:
+            with suppress(OSError):
+                listed, threads = now, os.listdir(folder)[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
+        words = {one: read(f"{folder}/{one}/children").split() for one in threads}
+        self._threads[key] = listed, [one for one in threads if words[one] or one == first]
+        return [pid for each in words.values() for pid in map(int, each) if pid not in others][:MAX_CHILDREN]
 
     def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[str]]) -> _Wait | None:
         """Return the sockets for which a process's main thread waits; None if there is none, or if unknown."""
@@ -154,9 +164,9 @@ class Waits:
         return tables[network]
 
 
-def run_delay(schedstat: bytes) -> float | None:
+def run_delay(proc: Path, pid: int) -> float | None:
     """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
-    words = schedstat.split()
+    words = read(f"{proc}/{pid}/schedstat").split()
     return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
 

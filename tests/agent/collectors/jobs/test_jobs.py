@@ -225,6 +225,30 @@ def test_a_tick_reads_each_file_of_a_jobs_cgroup_once_and_never_its_memory_stat(
     assert sorted(names) == kept, "memory.stat makes the kernel sum over all CPUs"
 
 
+def test_bytes_and_waits_for_a_cpu_are_read_each_ten_seconds_and_when_a_process_comes(machine):
+    path, now = machine.slurm(7, 88), [10**9]
+    collector = machine.collector()
+    collector._clock = lambda: now[0]
+
+    def totals(count, *pids, after=1):
+        now[0] += after * 10**9
+        for pid in pids:
+            machine.write(machine.proc / f"{pid}/io", f"read_bytes: {count}\nwrite_bytes: 0\n")
+            machine.write(machine.proc / f"{pid}/schedstat", f"1 {count * 10**9} 1\n")
+        collector.follow(pids, pids)
+        list(collector.collect(at=7))
+        (facts,) = collector.facts()
+        assert {pid: read for pid, (read, _) in facts.transfers.items()} == facts.delays
+        return facts.delays
+
+    assert totals(1, 88) == {88: 1}
+    assert totals(2, 88) == {88: 1}
+    assert totals(3, 88, after=10) == {88: 3}
+    machine.process(89, f"{path}/step_0/user/task_0")
+    assert totals(4, 88, 89) == {88: 4, 89: 4}
+    assert totals(5, 88) == {88: 5}
+
+
 def test_a_job_that_ended_between_two_ticks_is_gone(machine):
     path = machine.slurm(7, 88)
     machine.slurm(8, 89)

@@ -148,6 +148,24 @@ def test_a_child_that_is_on_a_gpu_itself_is_not_a_loader(start, until):
     assert waits.read({pid}, {pid, child[0]}, 0.0)[pid].children == {}
 
 
+def test_threads_without_children_are_asked_again_after_ten_seconds(tmp_path):
+    for pid in (50, 60, 61):
+        (tmp_path / f"{pid}/task/{pid}").mkdir(parents=True)
+        (tmp_path / f"{pid}/stat").write_text(f"{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 4 0 500 1000 25 0")
+    (tmp_path / "50/task/51").mkdir()
+    waits = Waits(tmp_path, lambda _: set())
+
+    def children(now, **by_thread):
+        for thread, pids in by_thread.items():
+            (tmp_path / f"50/task/{thread[1:]}/children").write_text(pids)
+        return {pid for pid, _ in waits.read({50}, {50}, now)[50].children}
+
+    assert children(0.0, t50="", t51="") == set()
+    assert children(1.0, t50="60", t51="61") == {60}, "the main thread is always asked"
+    assert children(11.0) == {60, 61}
+    assert children(12.0, t50="") == {61}
+
+
 @pytest.mark.skipif(not has("syscall"), reason="the kernel has no /proc/PID/syscall")
 def test_a_process_that_waits_for_bytes_of_a_connection_waits_for_the_network(start, until):
     assert waited(start(RECEIVES), until, ("wait_woken", "sk_wait_data")) == "network"
