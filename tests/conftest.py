@@ -13,13 +13,16 @@ import sys
 import sysconfig
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import slowest
 from tests.examples import IN_CI, examples
+from tests.forked import Forked
 from tests.load import seconds_since
 
 from chipwatch.commands import cli
@@ -40,6 +43,7 @@ sys.dont_write_bytecode = False
 ROOT = Path(__file__).parents[1]
 LONG = 60.0
 PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
+READ_AT_START = re.compile("PYTHON|LD_|LC_|LANG|MALLOC_|PATH$")
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
 
 
@@ -224,6 +228,7 @@ class Agent:
 
     command: list[str]
     folder: Path
+    forked: Callable[[], Forked] | None = None
     started: list[Running] = field(default_factory=list)
 
     def env(self, **more):
@@ -232,10 +237,17 @@ class Agent:
         return {k: str(v) for k, v in (own | more).items()}
 
     def run(self, *words, env=None, **options):
-        """Run to the end; return what subprocess.run returns. With --once, 0.1 s pass between the two readings, not 1 s."""
-        options = {"capture_output": True, "timeout": LONG, "text": True, "stdin": subprocess.DEVNULL} | options
+        """
+        Run to the end; return what subprocess.run returns. With --once, 0.1 s pass between the two readings, not 1 s.
+
+        Python itself starts only where `options` or variables that it reads at its start ask for more.
+        """
+        words = [*map(str, words)]
         env = ({"CHIPWATCH_INTERVAL": 0.1} if "--once" in words else {}) | (env or {})
-        return subprocess.run([*self.command, *map(str, words)], env=self.env(**env), check=False, **options)
+        if self.forked and not options and not any(READ_AT_START.match(name) for name in env):
+            return self.forked().run(words, self.env(**env))
+        options = {"capture_output": True, "timeout": LONG, "text": True, "stdin": subprocess.DEVNULL} | options
+        return subprocess.run([*self.command, *words], env=self.env(**env), check=False, **options)
 
     def start(self, *words, env=None, **options):
         """Run in the background until the test ends."""
@@ -254,10 +266,17 @@ def agent_command():
     return [found]
 
 
+@pytest.fixture(scope="session")
+def loaded():
+    """Return what has loaded the program and forks its runs; it begins with the first that asks for it."""
+    with contextlib.ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(Forked(ROOT)))
+
+
 @pytest.fixture
-def agent(agent_command, tmp_path):
+def agent(agent_command, loaded, tmp_path):
     """Run the real command."""
-    made = Agent(agent_command, tmp_path)
+    made = Agent(agent_command, tmp_path, loaded)
     yield made
     for running in made.started:
         if running.process.poll() is None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from contextlib import suppress
 from importlib import import_module
@@ -80,7 +81,7 @@ def serve():
 
 
 def _be(words, env, cwd, folder):
-    from chipwatch.commands.cli import main
+    from chipwatch.__main__ import main
 
     os.setsid()
     os.chdir(cwd)
@@ -89,9 +90,12 @@ def _be(words, env, cwd, folder):
     for number, flags in enumerate((os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)):
         os.dup2(os.open(f"{folder}/{number}", flags, 0o600), number)
     sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", closefd=False) for n in range(3))  # noqa: SIM115
+    sys.stderr.reconfigure(errors="backslashreplace", line_buffering=True)
+    sys.argv[1:] = words
+    time.tzset()
     code = 1
     try:
-        main(words)
+        main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:  # noqa: BLE001  # as Python would end

@@ -19,7 +19,7 @@ SECOND = 10**9
 NOWHERE = Path("/nonexistent")
 GOOD = 0x11AA
 """The fabric's mask where nothing is wrong and a partition is assigned: 2 is `no`, 1 is `none` and `assigned`."""
-PEER = 5
+PEER = 2
 """The GPU that is sick."""
 
 # name, DCGM's code or -, what the driver answers of one GPU, what changes between two readings, verdict, fault or kind
@@ -177,7 +177,7 @@ ALONE = [(row, 1, SECOND) for row in SICK if row[0] != LASTS]
 def test_a_sick_gpu_is_named_by_its_fault(judge, row, readings, apart):
     """By an agent, and without one by two readings a second apart."""
     _, _, answers, change, word, fault = row
-    sick = judge(answers)
+    sick = judge(answers, many=3)
     sick.read(apart=apart)
     sick.tell(change)
     verdict = sick.read(readings, apart)

@@ -1192,10 +1192,11 @@ def test_a_file_that_was_deleted_while_in_use_is_drained_and_a_new_one_follows(s
     assert (drain(again), again.file.faults, again.ledger.balance()) == ([], {}, 0)
 
 
-def test_the_file_gives_its_room_back_once_a_backlog_is_sent(path):
+def test_the_file_gives_its_room_back_once_a_backlog_is_sent(path, monkeypatch):
+    monkeypatch.setattr(chipwatch.engine.spool.sqlite, "SHRINK", 1 << 20)
     with closing(Spool("sink", path)) as spool:
-        while path.stat().st_size < chipwatch.engine.spool.sqlite.SHRINK:
-            spool.append([LOAD.point(n, n / 7, Dimensions(name=f"{n:0400}")) for n in range(5000)])
+        while path.stat().st_size < 1 << 20:
+            spool.append([LOAD.point(n, n / 7, Dimensions(name=f"{n:0400}")) for n in range(500)])
     with closing(Spool("sink", path)) as spool:  # also a backlog of an earlier run
         drain(spool)
         assert spool.ledger.spooled == 0
