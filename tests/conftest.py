@@ -43,7 +43,8 @@ sys.dont_write_bytecode = False
 ROOT = Path(__file__).parents[1]
 LONG = 60.0
 PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
-READ_AT_START = re.compile("PYTHON|LD_|LC_|LANG|MALLOC_|PATH$")
+READ_AT_START = re.compile("PYTHON(?!PATH$)|LD_|LC_|LANG|MALLOC_")
+STARTED_WITH = dict(os.environ)
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
 
 
@@ -222,6 +223,12 @@ class Running:
         return code, seconds_since(begun)
 
 
+def is_read_at_start(env):
+    """Return True if Python reads something of this environment as it starts, which this process was not given."""
+    own = any(READ_AT_START.match(name) and STARTED_WITH.get(name) != value for name, value in env.items())
+    return own or any(Path(place, "sitecustomize.py").exists() for place in env.get("PYTHONPATH", "").split(os.pathsep))
+
+
 @dataclass
 class Agent:
     """The real command, in a separate environment."""
@@ -243,11 +250,11 @@ class Agent:
         Python itself starts only where `options` or variables that it reads at its start ask for more.
         """
         words = [*map(str, words)]
-        env = ({"CHIPWATCH_INTERVAL": 0.1} if "--once" in words else {}) | (env or {})
-        if self.forked and not options and not any(READ_AT_START.match(name) for name in env):
-            return self.forked().run(words, self.env(**env))
+        env = self.env(**({"CHIPWATCH_INTERVAL": 0.1} if "--once" in words else {}) | (env or {}))
+        if self.forked and not options and not is_read_at_start(env):
+            return self.forked().run(words, env)
         options = {"capture_output": True, "timeout": LONG, "text": True, "stdin": subprocess.DEVNULL} | options
-        return subprocess.run([*self.command, *words], env=self.env(**env), check=False, **options)
+        return subprocess.run([*self.command, *words], env=env, check=False, **options)
 
     def start(self, *words, env=None, **options):
         """Run in the background until the test ends."""

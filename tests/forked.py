@@ -47,12 +47,12 @@ class Forked:
         self._process.wait(LONG)
         self._process.stdout.close()
 
-    def run(self, words, env, text=""):
-        """Run to the end, with `text` on standard input; return what subprocess.run returns."""
+    def run(self, words, env, text="", folder=None):
+        """Run to the end in `folder`, with `text` on standard input; return what subprocess.run returns."""
         with tempfile.TemporaryDirectory() as temporary:
             streams = Path(temporary)
             (streams / "0").write_text(text)
-            self._process.stdin.write(json.dumps([words, env, str(self.folder), temporary]) + "\n")
+            self._process.stdin.write(json.dumps([words, env, str(folder or self.folder), temporary]) + "\n")
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
             out, err = ((streams / name).read_text() for name in "12")
@@ -92,6 +92,7 @@ def _be(words, env, cwd, folder):
     sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", closefd=False) for n in range(3))  # noqa: SIM115
     sys.stderr.reconfigure(errors="backslashreplace", line_buffering=True)
     sys.argv[1:] = words
+    sys.path[1:1] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     time.tzset()
     code = 1
     try:

@@ -18,7 +18,6 @@ from tests.doubles.mlflow import MlflowDouble
 from tests.doubles.monitoring import MonitoringDouble
 from tests.doubles.otlp import OtlpDouble
 from tests.doubles.promql import PromqlDouble
-from tests.forked import Forked
 from tests.terminal import on_a_terminal
 
 from chipwatch.commands.cli_options import COMMANDS
@@ -121,8 +120,8 @@ def test_units_charts_modules_and_scripts_type_commands_that_are_there():
 
 
 @pytest.fixture(scope="module")
-def clouds():
-    """The environment of an agent for which the clouds and a collector are on loopback."""
+def clouds(folder):
+    """The environment of an agent in `folder` for which the clouds and a collector are on loopback."""
     doubles = CloudwatchDouble(), MonitoringDouble(), OtlpDouble(), MlflowDouble(), PromqlDouble()
     with ExitStack() as stack:
         cloudwatch, google, otlp, mlflow, store = map(stack.enter_context, doubles)
@@ -136,14 +135,8 @@ def clouds():
             CHIPWATCH_SINKS__PROMETHEUS__LISTEN="127.0.0.1:0",
             CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",
             STORE=store.url,
+            PWD=str(folder),
         )
-
-
-@pytest.fixture(scope="module")
-def forked(folder):
-    """Run command lines without a start of Python for each."""
-    with Forked(folder) as forked:
-        yield forked
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +170,7 @@ def harmless(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)
-def test_a_command_line_of_ours_runs(agent, forked, clouds, until, words):
+def test_a_command_line_of_ours_runs(agent, loaded, clouds, until, words):
     record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
     env = clouds | {
         **no_nvidia(agent.folder),
@@ -190,16 +183,16 @@ def test_a_command_line_of_ours_runs(agent, forked, clouds, until, words):
     if (command in ("jobs", "status", "why") and "--prometheus" not in words) or "--seal" in words:
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         ready = ["status", "--health", "--ready"]
-        until(lambda: forked.run(ready, agent.env(**env)).returncode == 0 or running.errors())
+        until(lambda: loaded().run(ready, agent.env(**env)).returncode == 0 or running.errors())
     prints_nodes = command == "top" and bool({"--once", "--json", "--csv"} & {*words})
     if command == "top" and not prints_nodes:
         seen = on_a_terminal(
-            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=forked.folder
+            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=env["PWD"]
         )
         assert "chipwatch" in seen
         return
     text = " ".join(record.split()) + "\n" if "--stdin" in words else ""
-    done = forked.run(harmless(words), agent.env(**env), text)
+    done = loaded().run(harmless(words), agent.env(**env), text, env["PWD"])
     absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)
     no_such_node = command == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
     expected = (1, 2) if no_such_node else (bool(absent or prints_nodes),)  # no node answers here

@@ -58,7 +58,7 @@ def values_of(
     shape: type, table: Mapping[str, Any], where: str, labels: Mapping[str, str], *, strict: bool = True
 ) -> dict[str, Any]:
     """Return the values of `table` in the types of the fields of `shape`; unless `strict`, also convert texts."""
-    hints = typing.get_type_hints(shape, include_extras=True)
+    hints = typing.get_type_hints(shape, include_extras=True) if table else {}  # a call takes time
     options = options_of(shape)
     for key in table:
         if key not in options:
