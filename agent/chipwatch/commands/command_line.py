@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from chipwatch.base.text import in_case_of
+from chipwatch.base.text import in_case_of, similar
 from chipwatch.commands.cli_options import COMMANDS, OPTIONS
 from chipwatch.commands.parser import parsed_words
 from chipwatch.contract.datapoint import is_utf8
@@ -79,6 +79,9 @@ def _refuse_ignored(given: SimpleNamespace) -> None:
         if all(getattr(given, option, None) for option in pair):
             both = (shown.get(option, f"--{option.replace('_', '-')}") for option in pair)
             raise ConfigError(f"{', '.join(both)}: give one of them")
+    for word in given.words[:1] if name == "record" else ():
+        if near := similar(word, ("list", "export"), 1):
+            raise ConfigError(f"record {word}: did you mean record {near[0]}? For a file of this name, write ./{word}")
     for word in given.hosts if name == "top --once" else ():
         if word.endswith(RECORDINGS):
             raise ConfigError(f"{name}: {word} is a recording; `chipwatch top {word}` plays it")

@@ -82,6 +82,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--common-dims", ""], "--common-dims '': this names nothing; name one, or leave it out"),
         (["--once=1"], "--once: takes no value; see chipwatch run --help"),
         (["lits"], "there is no command lits; did you mean list?"),
+        (["record", "lst"], "record lst: did you mean record list? For a file of this name, write ./lst"),
         (["xyzzy"], f"there is no command xyzzy; choose from: {', '.join(COMMANDS)}"),
         (["fleet", "n1"], "there is no command fleet; it is `top --once HOST...`"),
         (["Health"], "there is no command Health; it is `status --health`"),
