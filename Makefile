@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb scale golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -98,6 +98,10 @@ peers: $(VENV)/dev.stamp
 # What a computing loop feels of each program on its core; writes docs/benchmarks.md. ARGS="--training 1000" for a training.
 perturb: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.perturb $(ARGS)
+
+# Many series, a large machine, the recorder: five minutes; writes docs/benchmarks.md. ARGS="--rounds 1 --only large" for some.
+scale: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.scale $(ARGS)
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.golden

@@ -41,6 +41,8 @@ class Program:
     ours: bool = False
     gpus: bool = False
     """Sees the fake driver."""
+    every: float = 1.0
+    """Seconds between two scrapes."""
     is_installed: bool = False
     """Comes with the Python packages in .peers."""
 

@@ -70,16 +70,16 @@ class Started:
 
 
 class Scraper:
-    """Fetches a page once a second as Prometheus does, and counts its bytes."""
+    """Fetches a page as Prometheus does, and counts its bytes."""
 
-    def __init__(self, address: str) -> None:
-        self._address, self._end, self.taken = address, threading.Event(), 0
+    def __init__(self, address: str, every: float = 1.0) -> None:
+        self._address, self._every, self._end, self.taken = address, every, threading.Event(), 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         connection = http.client.HTTPConnection(self._address, timeout=5)
-        while not self._end.wait(1.0):
+        while not self._end.wait(self._every):
             try:
                 connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
                 self.taken += len(connection.getresponse().read())
@@ -142,7 +142,7 @@ def one_round(programs: Sequence[Program], seconds: float, warm: float, absent: 
                 continue
             stack.callback(started.stop)
             if program.receiver == "scraped":
-                scrapers[program.name] = scraper = Scraper(place.address)
+                scrapers[program.name] = scraper = Scraper(place.address, program.every)
                 stack.callback(scraper.stop)
             time.sleep(START)
         time.sleep(warm)
