@@ -25,8 +25,10 @@ from chipwatch.config.options import TABLES, Config
 SCHEMA = Path(__file__).parents[1] / "helm/chipwatch/values.schema.json"
 WIDTH = 120
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string", type(None): "null"}
-FIRST, LATER = ("|".join(map(re.escape, sorted(names))) for names in (PROFILES, {*PROFILES} - {"native"}))
-PROFILE = f"^({FIRST})(,({LATER}))*$"
+LATER = "|".join(map(re.escape, sorted({*PROFILES} - {"native"})))
+PROFILE = {"anyOf": [
+    {"enum": sorted(PROFILES)}, {"type": "string", "pattern": f"^(native|{LATER})(,({LATER}))+$"},
+]}  # fmt: skip
 """A naming profile, or several that are sent side by side."""
 DURATION = "^[0-9]+([.][0-9]+)? *(ms|s|m|h)?$"
 PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
@@ -48,7 +50,7 @@ def definitions() -> dict[str, Any]:
     tables = {group: {name: _table(group, name) for name in names[group]} for group in TABLES}
     return {
         "word": {"enum": [*WORDS]},
-        "profile": {"type": "string", "pattern": PROFILE},
+        "profile": PROFILE,
         "sink": {"enum": names["sinks"]},
         "collector": {"enum": [*names["collectors"], *plugins.FAMILIES, "all"]},
         "flag": {"type": "string", "pattern": f"^(--({'|'.join(_flags())})|-[dnr])(=.*)?$"},
@@ -119,7 +121,7 @@ def _variable(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _value_of_variable() -> dict[str, Any]:
     """Return what binds the value of a variable of ours, where the option has a choice."""
-    choices: dict[str, dict[str, Any]] = {"names": {"pattern": PROFILE}}
+    choices: dict[str, dict[str, Any]] = {"names": PROFILE}
     for key, hint in typing.get_type_hints(Config).items():
         parts = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is Literal]
         choices.update((key, {"enum": [*typing.get_args(part)]}) for part in parts)

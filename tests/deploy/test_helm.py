@@ -34,6 +34,8 @@ VERSIONS = ["1.25", *(f"1.{minor}" for minor in range(29, 38))]
 """The oldest that Chart.yaml allows, and those that are run today."""
 NEEDED = {"clusterName": "c", "sinks": ["cloudwatch"], "image": {"repository": "team/chipwatch"}}
 CUSTOM = {"VerticalPodAutoscaler", "PodMonitor", "ServiceMonitor"}
+OPERATOR = ("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor")
+"""Of a cluster that has the Prometheus Operator's resources."""
 LONG = 300.0
 
 
@@ -50,7 +52,7 @@ def rendered(*words) -> str:
 
 @functools.cache
 def of_file(name: str) -> str:
-    return rendered("--values", CI[name])
+    return rendered("--values", CI[name], *OPERATOR)
 
 
 def render(values: dict, *words) -> list[dict]:
@@ -135,6 +137,89 @@ def test_no_object_breaks_a_rule_that_only_a_server_has(name):
 def test_the_versions_of_chart_and_agent_are_one():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == __version__
+
+
+# NVIDIA's own: dcgm-exporter's chart (deployment/templates/service.yaml, service-monitor.yaml, _helpers.tpl; values.yaml),
+# and the GPU operator's assets/state-dcgm-exporter (0500_service_monitor.yaml, 0600_service.yaml, 0900_daemonset.yaml).
+THEIRS = {
+    "dcgm-exporter": {
+        "name": "dcgm-exporter", "port": {"name": "metrics", "port": 9400, "protocol": "TCP"}, "job": None,
+        "service": {"app.kubernetes.io/name": "dcgm-exporter", "app.kubernetes.io/instance": "dcgm-exporter",
+                    "app.kubernetes.io/component": "dcgm-exporter"},
+        "pod": {"app.kubernetes.io/name": "dcgm-exporter", "app.kubernetes.io/instance": "dcgm-exporter"},
+    },
+    "gpu-operator": {
+        "name": "nvidia-dcgm-exporter", "port": {"name": "gpu-metrics", "port": 9400, "protocol": "TCP"}, "job": "app",
+        "service": {"app": "nvidia-dcgm-exporter"}, "pod": {"app": "nvidia-dcgm-exporter"},
+    },
+}  # fmt: skip
+
+
+def in_place_of(which, *words, **values):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(NEEDED | {"sinks": ["prometheus"], "compatibility": which} | values, file)
+        file.flush()
+        done = helm("template", "dcgm-exporter", CHART, "--namespace", "gpu-operator", "--values", file.name, *words)
+        assert done.returncode == 0, done.stderr
+        return objects(done.stdout)
+
+
+@pytest.mark.parametrize("which", THEIRS)
+def test_one_value_gives_the_service_and_the_monitor_of_nvidia_s_exporter(which):
+    theirs, found = THEIRS[which], in_place_of(which, *OPERATOR)
+    service, monitor, daemons = (one(found, kind) for kind in ("Service", "ServiceMonitor", "DaemonSet"))
+    assert service["metadata"]["name"] == monitor["metadata"]["name"] == theirs["name"]
+    assert service["metadata"]["labels"].items() >= theirs["service"].items()
+    assert [{key: port[key] for key in theirs["port"]} for port in service["spec"]["ports"]] == [theirs["port"]]
+    pod = daemons["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= (theirs["pod"] | service["spec"]["selector"]).items()
+    (container,) = pod["spec"]["containers"]
+    assert {"name": "metrics", "containerPort": 9400, "protocol": "TCP"} in container["ports"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], monitor["spec"].get("jobLabel")) == (
+        theirs["port"]["name"],
+        "/metrics",
+        theirs["job"],
+    )
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("which", THEIRS)
+def test_one_value_gives_their_page_with_the_node_s_name_and_the_pods(which):
+    found = in_place_of(which)
+    settings = tomllib.loads(toml_of(found))
+    assert (settings["names"], settings["level"], settings["common_dims"]) == ("dcgm", "detailed", ["hostname"])
+    assert settings["sinks"]["prometheus"] == {"listen": "0.0.0.0:9400", "machine_labels": True}
+    assert settings["collectors"]["jobs"]["kubelet"].endswith("kubelet.sock")
+    (container,) = pod_of(found)["containers"]
+    assert container["args"] == ["run", "--dim", "hostname=$(K8S_NODE_NAME)"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in container["env"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_without_the_operator_s_resources_there_is_no_monitor():
+    assert "ServiceMonitor" not in {what["kind"] for what in in_place_of("dcgm-exporter")}
+
+
+def test_what_a_user_sets_stays_in_the_place_of_another_exporter():
+    given = {"names": "dcgm4.7", "level": "all", "prometheus": {"port": 9500}, "nameOverride": "gpus", "commonDims": ["k8s_node"],
+             "podLabels": {"app": "mine"}, "sinks": ["cloudwatch"]}  # fmt: skip
+    found = in_place_of("dcgm-exporter", **given)
+    settings = tomllib.loads(toml_of(found))
+    assert (settings["names"], settings["level"], settings["common_dims"]) == ("dcgm4.7", "all", ["k8s_node"])
+    assert settings["sinks"]["prometheus"]["listen"] == "0.0.0.0:9500"
+    assert settings["sink"] == ["cloudwatch", "prometheus"]
+    assert one(found, "Service")["metadata"]["name"] == "dcgm-exporter-gpus"
+    operator = in_place_of("gpu-operator", **given)
+    assert one(operator, "DaemonSet")["spec"]["template"]["metadata"]["labels"]["app"] == "mine"
+
+
+def test_an_unknown_exporter_is_refused():
+    done = helm(
+        "template", "x", CHART, "--set", "clusterName=c,image.repository=r,sinks={stdout},compatibility=telegraf"
+    )
+    assert done.returncode
+    assert "compatibility" in done.stderr
 
 
 def test_the_names_stay_within_bounds_however_long_the_release_is():
@@ -445,13 +530,13 @@ SKIPPED = {
     "CKV_K8S_11": ("a CPU limit throttles the reader at the moment that it measures; requests are set", CI),
     "CKV_K8S_15": ("pull policy Always: with a tag that does not move it only adds a way to fail", CI),
     "CKV_K8S_16": ("privileged, where a device's files cannot be had otherwise", {"eks-neuron", "gke-gpu"}),
-    "CKV_K8S_17": ("hostPID, by value", {"eks-addon", "eks-gpu", "gke-gpu"}),
+    "CKV_K8S_17": ("hostPID, by value", {"eks-addon", "eks-gpu", "gke-gpu", *THEIRS}),
     "CKV_K8S_19": ("hostNetwork, by value", {"gke-tpu"}),
     "CKV_K8S_20": ("Kubernetes refuses no privilege escalation together with privileged", {"eks-neuron", "gke-gpu"}),
-    "CKV_K8S_23": ("root: the kubelet's socket is root's", {"eks-gpu"}),
+    "CKV_K8S_23": ("root: the kubelet's socket is root's", {"eks-gpu", *THEIRS}),
     "CKV_K8S_25": ("CHOWN, for the init container of a spool on the host", {"eks-addon", "eks-neuron", "onprem"}),
     "CKV_K8S_35": ("secrets in the environment, which AWS's own chain reads from there", {"onprem"}),
-    "CKV_K8S_40": ("a user below 10000: as 23", {"eks-gpu"}),
+    "CKV_K8S_40": ("a user below 10000: as 23", {"eks-gpu", *THEIRS}),
     "CKV_K8S_43": ("image by digest: a value", CI),
 }
 """Checks that we do without: why, and in which files of values; elsewhere the same finding counts."""

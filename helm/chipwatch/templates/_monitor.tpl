@@ -1,6 +1,6 @@
 {{/* What a PodMonitor and a ServiceMonitor have in common: the endpoint that is scraped. Takes its values. */}}
 {{- define "chipwatch.endpoint" -}}
-port: metrics
+port: {{ .port }}
 path: {{ .path | quote }}
 interval: {{ .interval }}
 scheme: {{ .scheme }}
