@@ -21,6 +21,7 @@ from tests.bench.figure import CannotMeasure as NotHere
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.gpm import HEAD, METRIC
+from chipwatch.collectors.nvidia.processes import LISTS
 from chipwatch.collectors.nvidia.query import FIELD
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
@@ -147,12 +148,16 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
 
         return record
 
-    def record_rows(name, handle, *args):
-        if name in LOOP:
-            made[-1].append((LOOP[name], (handle,)))
-        return call_of_rows(name, handle, *args)
+    def recorder_of_rows(name, call):
+        def record(handle, *args):
+            since = [args[1].value] if name == SAMPLES else []
+            made[-1].append((LOOP[name], (handle, *since)))
+            return call(handle, *args)
 
-    call_of_rows, nvml.call = nvml.call, lambda *args: (record_rows if len(args) == 4 else call_of_rows)(*args)
+        return record
+
+    rows = {name: nvml.functions[name] for name in (*LISTS.values(), "nvmlDeviceGetProcessUtilization", SAMPLES)}
+    nvml.functions.update({name: recorder_of_rows(name, call) for name, call in rows.items()})
     for name, call in originals.items():
         setattr(nvml, name, recorder(name, call))
     for n in range(ticks):
@@ -160,7 +165,7 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
         tick(n)
     for name, call in originals.items():
         setattr(nvml, name, call)
-    nvml.call = call_of_rows
+    nvml.functions.update(rows)
     return made
 
 
@@ -197,6 +202,7 @@ def read_struct(call: Callable[..., object], struct: str) -> Callable[..., objec
     return lambda handle: call(handle, ctypes.byref(getattr(pynvml, struct)()))
 
 
+SAMPLES = "nvmlDeviceGetSamples"
 LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nvmlDeviceGet") and callable(call)} | {
     "nvmlDeviceGetMemoryInfo_v2": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2),
     "nvmlDeviceGetTemperatureV": lambda handle: pynvml.nvmlDeviceGetTemperatureV(handle, 0),
@@ -206,6 +212,7 @@ LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nv
     "fabric_v3": read_struct(pynvml.nvmlDeviceGetGpuFabricInfoV, "c_nvmlGpuFabricInfo_v3_t"),
     "nvmlDeviceGetFieldValues": read_fields,
     "nvmlDeviceGetProcessUtilization": lambda handle: pynvml.nvmlDeviceGetProcessUtilization(handle, 0),
+    SAMPLES: lambda handle, since: pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since),
     "nvmlGpmSampleGet": pynvml.nvmlGpmSampleGet,
     "nvmlGpmMetricsGet": read_metrics,
     "nvmlEventSetWait_v2": lambda events: pynvml.nvmlEventSetWait_v2(events, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -64,11 +64,12 @@ class FactsReader:
             return all_facts
         by_kind: dict[type, list[Any]] = {kind: [] for kind in (Unlisted, *NUMBERS, *OF_MACHINE, *self._kinds)}
         for fact in all_facts:
-            if type(fact) not in self._kinds or not _is_sound(fact):
+            kind: Any = type(fact)
+            if kind not in self._kinds or (kind in NUMBERS and not _is_sound(kind, *map(type, fact))):
                 kinds = ", ".join(kind.__name__ for kind in self._kinds)
                 raise TypeError(f"expected one of {kinds} as in chipwatch.contract.facts, got {fact!r:.100}")
-            if len(by_kind[type(fact)]) < MOST_FACTS:
-                by_kind[type(fact)].append(fact)
+            if len(by_kind[kind]) < MOST_FACTS:
+                by_kind[kind].append(fact)
         self.evidence = {fact.dims: (fact.at, fact.text) for fact in by_kind.pop(RiseEvidence)}
         words = {word: value for fact in by_kind.pop(MachineIdentity) for word, value in fact.words.items()}
         if words != self._words:
@@ -85,9 +86,9 @@ class FactsReader:
         return facts if self._is_wanted else []
 
 
-def _is_sound(fact: Any) -> bool:
-    for name, default in NUMBERS.get(type(fact), {}).items():
-        value = getattr(fact, name)
-        if value is not default and not isinstance(value, (int, float)):
-            return False
-    return type(fact) not in NUMBERS or type(fact.dims) is Dimensions
+@lru_cache(maxsize=256)
+def _is_sound(kind: Any, *types: type) -> bool:
+    """Return whether the fields of a fact about a device may have these types; most facts have the same ones."""
+    found, numbers = dict(zip(kind._fields, types, strict=True)), NUMBERS[kind]
+    are_numbers = all(issubclass(found[name], (int, float, type(default))) for name, default in numbers.items())
+    return are_numbers and found["dims"] is Dimensions

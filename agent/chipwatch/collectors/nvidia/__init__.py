@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -104,11 +104,9 @@ class NvidiaCollector(Collector):
     def asking(self) -> str:
         return self._asked
 
-    def facts(self) -> Iterator[Device | DeviceProcess | DeviceActivity | Unlisted]:
-        if self._gpus:
-            yield from self._gpus.processes()
-            yield from self._gpus.activity()
-            yield from self._gpus.devices()
+    def facts(self) -> Iterable[Device | DeviceProcess | DeviceActivity | Unlisted]:
+        gpus = self._gpus
+        return [*gpus.processes(), *gpus.activity(), *gpus.devices()] if gpus else []
 
     def describe(self) -> str:
         return self._gpus.describe() if self._gpus else ""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ctypes import byref, c_uint, c_ulonglong
-from itertools import pairwise
-from statistics import median
+from itertools import compress, groupby
+from operator import itemgetter, mul, sub
+from statistics import fmean, median
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import MINUTE, SECOND, UNPACK, Rows
+from chipwatch.collectors.nvidia.query import MINUTE, SECOND, TYPES, Rows
 from chipwatch.contract.facts import DeviceActivity
 from chipwatch.host import nvml
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
 """Reasons for low clocks (nvml.h) that count as throttling: hardware, heat by software or hardware, power brake."""
-SAMPLE: Final = Struct("Q8s")
-"""nvmlSample_t: time (us) and value."""
+SAMPLES_OF: Final = tuple(Struct(f"Q{code}0Q") for code in TYPES)
+"""nvmlSample_t: time (us) and value, by the type of the value."""
 SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
 
 
@@ -32,7 +33,7 @@ class Activity:
         self._gpu = gpu
         self._last: int | None = None
         self._thermal = self._joules = 0.0
-        self._samples = Rows(SAMPLE)
+        self._samples = Rows(SAMPLES_OF[0])
         self.basis = ""
         """The method by which utilization was measured: SAMPLES, COUNTER or POINT."""
 
@@ -109,28 +110,23 @@ class Activity:
 
 def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
     """Return (time in us, percent) of the driver's samples after `since`, the oldest first."""
-    kind = c_uint()
-
-    def fill(count: Any, array: Any) -> int:
-        asked = handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, c_ulonglong(since)
-        return nvml.call("nvmlDeviceGetSamples", *asked, byref(kind), count, array)
-
-    samples = rows.read(fill)
-    if kind.value >= len(UNPACK):
+    kind, call = c_uint(), nvml.functions["nvmlDeviceGetSamples"]
+    raw = rows.read(call, handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, c_ulonglong(since), byref(kind))
+    if kind.value >= len(SAMPLES_OF):
         return []
-    percents: dict[int, list[float]] = {}
-    for at, value in samples:
-        (percent,) = UNPACK[kind.value](value)
-        if at > since and percent <= 100:
-            percents.setdefault(at, []).append(percent)
-    return [(at, sum(same) / len(same)) for at, same in sorted(percents.items())]
+    each = SAMPLES_OF[kind.value].iter_unpack(raw)
+    samples = sorted([(at, percent) for at, percent in each if at > since and percent <= 100])
+    if len(dict(samples)) < len(samples):  # of several samples at one time, the mean counts
+        return [(at, fmean(one for _, one in same)) for at, same in groupby(samples, itemgetter(0))]
+    return samples
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:
     """Return the share of time with work, each sample weighted by its time; and the seconds since the last work."""
-    gaps = [later - earlier for earlier, later in pairwise([since, *(at for at, _ in samples)])]
+    times, percents = zip(*samples, strict=True)
+    gaps = [*map(sub, times, (since, *times))]
     usual = 2 * median(gaps)  # limits the gap before the oldest sample: the driver keeps only some seconds
     weights = [min(gap, usual) for gap in gaps]
-    share = sum(weight * percent for weight, (_, percent) in zip(weights, samples, strict=True)) / (100 * sum(weights))
-    worked = [at for at, percent in samples if percent]
-    return min(1.0, share), (samples[-1][0] - worked[-1]) / 1e6 if worked else None
+    share = sum(map(mul, weights, percents)) / (100 * sum(weights))
+    worked = max(compress(times, percents), default=None)
+    return min(1.0, share), None if worked is None else (times[-1] - worked) / 1e6

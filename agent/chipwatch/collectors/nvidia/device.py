@@ -83,7 +83,8 @@ class Part:
 
     def running(self) -> dict[int, int | None]:
         """Return the driver's PID -> bytes in use, None if unknown; raise Lost."""
-        return self.lists.running(self.handle, MOST_BYTES if self.now.total is None else self.now.total)
+        now = self.now
+        return self.lists.running(self.handle, MOST_BYTES if now.total is None else now.total, now.used)
 
     def _read_memory(self) -> None:
         ask = self.query.ask
@@ -202,6 +203,8 @@ class Gpu(Part):
         points = list[Datapoint]()
         for part in self.all_parts:
             part.begin(at, now, points)
+            if slow:
+                part.lists.empty.clear()
         self.lost, self.is_due = self.handle is None, False
         try:
             if not self.lost:

@@ -81,9 +81,7 @@ class GpuFields:
         recovery = {(number, 0): "recovery" for number in driver.recovery}
         self._fast, self._all = FieldSet(query, names(fast)), FieldSet(query, names(fast) | recovery | names(slow))
         self._points, self._driver = points, driver
-        self._rows = {
-            n: (row.key, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level or n == ENERGY
-        }
+        self._rows = {n: (row.key, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level}
         self._links: dict[int, int] = {}
         """Older field of LINKS -> the field that answered first and is used from then on: counts may differ."""
         self.action: str | None = None
@@ -103,16 +101,14 @@ class GpuFields:
             self._choose_links(values)
             self.action = self._driver.action(values)
             self._actions = sorted({*self._actions, self.action or NONE} - {NONE})
-        energy, add, rows = None, self._points.add, self._rows
+        energy, add, rows = values.pop(ENERGY, None), self._points.add, self._rows
         for action in self._actions if self.action is not None else ():  # a GPU that never needed one has no series
             add(("gpu.recovery_action", action), int(action == self.action))
+        if energy is not None and not add(FAST[ENERGY].key, energy / FAST[ENERGY].unit, most_energy):
+            energy = None
         for number, value in values.items():
-            if number not in rows:
-                continue
-            key, unit = rows[number]
-            if number == ENERGY:
-                energy = value if add(key, value / unit, most_energy) else None
-            else:
+            if number in rows:
+                key, unit = rows[number]
                 add(key, value / unit)
         return energy, values.get(THERMAL)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import chain, product
 from struct import Struct
 from typing import Any, Final
@@ -155,8 +154,8 @@ def _virtual(gpu: Any) -> Answers:
         if applies and number:
             return {("gpu.licensed",): any(features[1::12][:number])}
     if mode in HOSTS:
-        vgpus = VGPUS.read(partial(nvml.call, "nvmlDeviceGetActiveVgpus", gpu))
-        licences = [nvml.nvmlVgpuInstanceGetLicenseInfo_v2(number)[0] for (number,) in vgpus]
+        vgpus = memoryview(VGPUS.read(nvml.functions["nvmlDeviceGetActiveVgpus"], gpu)).cast("I")
+        licences = [nvml.nvmlVgpuInstanceGetLicenseInfo_v2(number)[0] for number in vgpus]
         valid = sum(map(bool, licences))
         return {("gpu.vgpus", "valid"): valid, ("gpu.vgpus", "none"): len(licences) - valid}
     raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)

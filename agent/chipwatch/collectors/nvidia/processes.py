@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ctypes import c_ulonglong
-from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -47,24 +45,56 @@ class ProcessLists:
 
     def __init__(self, query: NvmlQuery) -> None:
         self._query, self._rows, self._samples = query, Rows(PROCESS), Rows(SAMPLE)
+        self.empty: dict[str, int | None] = {}
+        """List -> the bytes in use when it was empty; None if it was not."""
+        self._last = b"", 0
+        """The rows that the driver listed last, and the memory of the device (bytes)."""
+        self._running: dict[int, int | None] = {}
+        self._servers: dict[int, bool] = {}
+        """PID on the device -> True for a server of MPS."""
+        self._clients: tuple[object, list[tuple[int, int | None]]] = None, []
+        """The processes in `_running` for which it was made, without servers of MPS."""
         self.sampled_until: dict[str, int] = {}
         """Reader -> time of the last sample that it got."""
-        self.servers: dict[int, bool] = {}
-        """PID on the device -> True for a server of MPS."""
 
-    def running(self, handle: Any, most: int) -> dict[int, int | None]:
-        """Return PID -> bytes in use, None if unknown; larger numbers than `most` are ignored. Raise Lost."""
-        running: dict[int, int | None] = {}
-        ask, read = self._query.ask, self._rows.read
+    def running(self, handle: Any, most: int, used: int | None) -> dict[int, int | None]:
+        """
+        Return PID -> bytes in use, None if unknown; larger numbers than `most` are ignored. Raise Lost.
+
+        While the driver's lists stay the same, so does the object. `used`: bytes of the device in use, None if unknown;
+        while they stay the same no process began, so a list that was empty is not asked again until `empty` is cleared.
+        The first list is always asked, since there a process may have taken the place of another.
+        """
+        query, read, listed = self._query, self._rows.read, b""
         for name, function in LISTS.items():
-            for pid, used in ask(name, read, partial(nvml.call, function, handle)) or ():
+            if used is not None and name != COMPUTE and self.empty.get(name) == used:
+                query.answered.add(name)
+                continue
+            rows = query.ask(name, read, nvml.functions[function], handle)
+            self.empty[name] = used if rows == b"" else None
+            listed += rows or b""
+        if (listed, most) != self._last:
+            self._last, self._running = (listed, most), {}
+            running = self._running
+            for pid, memory in PROCESS.iter_unpack(listed):
                 if not 0 < pid <= MOST_PID:
                     continue
-                if used <= most:
-                    running[pid] = max(used, running.get(pid) or 0)  # a process may be in two lists
-                elif used == NOT_AVAILABLE:
+                if memory <= most:
+                    running[pid] = max(memory, running.get(pid) or 0)  # a process may be in two lists
+                elif memory == NOT_AVAILABLE:
                     running.setdefault(pid)
-        return running
+        return self._running
+
+    def clients(self, running: dict[int, int | None], proc: Path) -> list[tuple[int, int | None]]:
+        """Return the processes that use the device, and their bytes: for the server of MPS, its clients do."""
+        if self._clients[0] is not running:  # comm has the first 15 characters of the name
+            known = self._servers
+            self._servers = {
+                pid: known[pid] if pid in known else read(f"{proc}/{pid}/comm").startswith(b"nvidia-cuda-mps")
+                for pid in running
+            }
+            self._clients = running, [(pid, used) for pid, used in running.items() if not self._servers[pid]]
+        return self._clients[1]
 
     def unlisted(self) -> str:
         """Return why the driver did not list all processes; "" if it did. It may lack lists other than compute."""
@@ -84,18 +114,16 @@ class ProcessLists:
         None if the driver has no samples, or at the first call, when their time span is unknown.
         """
         until = self.sampled_until.get(reader)
-        samples: list[tuple[int, int, int]] | None
-        samples = self._query.ask("processes.utilization", self._sample, handle, until or 0)
-        if samples is None:
-            return None
-        self.sampled_until[reader] = max((at for _, at, _ in samples), default=until or 0)
-        return None if until is None else samples
+        function, since = nvml.functions["nvmlDeviceGetProcessUtilization"], c_ulonglong(until or 0)
 
-    def _sample(self, handle: Any, since: int) -> list[tuple[Any, ...]]:
         def fill(count: Any, array: Any) -> int:
-            return nvml.call("nvmlDeviceGetProcessUtilization", handle, array, count, c_ulonglong(since))
+            return function(handle, array, count, since)  # type: ignore[no-any-return]  # a C int
 
-        return self._samples.read(fill)  # none if no process ran since the last sample
+        if (rows := self._query.ask("processes.utilization", self._samples.read, fill)) is None:
+            return None
+        samples = [*SAMPLE.iter_unpack(rows)]  # none if no process ran since the last sample
+        self.sampled_until[reader] = max([at for _, at, _ in samples], default=until or 0)
+        return None if until is None else samples
 
 
 class Tree:
@@ -171,21 +199,14 @@ class Tree:
         return [int(word) for word in field(status, "NSpid:").split()]
 
 
-def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
+def processes(part: Part, proc: Path) -> list[DeviceProcess]:
     """
-    Yield the processes on a GPU or instance, with their utilization since the last call; raise Lost.
+    Return the processes on a GPU or instance, with their utilization since the last call; raise Lost.
 
-    The server of MPS is left out, because its clients, which are also listed, use the GPU. Only processes that ran have
-    samples; in a container, samples and lists may have different PIDs.
+    Only processes that ran have samples; in a container, samples and lists may have different PIDs.
     """
     running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
-    before, servers = part.lists.servers, {}
-    for pid, memory in running.items():
-        if pid not in before:  # comm has the first 15 characters of the name
-            before[pid] = read(f"{proc}/{pid}/comm").startswith(b"nvidia-cuda-mps")
-        servers[pid] = before[pid]
-        if not before[pid]:
-            yield DeviceProcess(part.dims, pid, memory, shares.get(pid, 0.0) if is_known else None)
-    part.lists.servers = servers
+    dims, share_of = part.dims, (shares if is_known else dict.fromkeys(running)).get
+    return [DeviceProcess(dims, pid, used, share_of(pid, 0.0)) for pid, used in part.lists.clients(running, proc)]

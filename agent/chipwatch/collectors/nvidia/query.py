@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from ctypes import byref, c_char, c_uint, memmove
-from math import inf, isfinite, nan
+from functools import lru_cache
+from math import inf, isfinite
 from struct import Struct
-from sys import byteorder
 from typing import Any, Final
 
 from chipwatch.host import nvml
@@ -29,16 +29,14 @@ MINUTE: Final = 60 * SECOND
 """A minute (ns), after which forbidden queries are tried again: permissions may change (NVIDIA/DCGM issue 214)."""
 FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
-UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
-"""Functions that unpack a value, in the order of nvmlValueType_t."""
+TYPES: Final = "dILQqiH"
+"""The format of a value, in the order of nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
 """Codes after which there may be more rows. nvmlDeviceGetSamples returns no error in that case."""
 ROOM: Final = 64
 """Rows for which an array always has room."""
 MOST_ROWS: Final = 100_000
 """Most rows of a list; a larger number is an error of the driver, and must not take memory."""
-NUMBER: Final = 3
-"""Type of most values: NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
 
 
 class Lost(Exception):
@@ -141,7 +139,7 @@ class FieldSet:
         self._keys: list[tuple[int, int]] = []
         self._made: tuple[int, float] = -1, 0
         """Revision for which the array was built, and the time (monotonic ns) until which it is valid."""
-        self.partial: frozenset[int] | set[int] = frozenset()
+        self.partial: set[int] = set()
         """Fields that failed in the last call, although the device has them."""
 
     def read(self, handle: Any) -> dict[tuple[int, int], float]:
@@ -149,7 +147,7 @@ class FieldSet:
         query = self._query
         if query.revision != self._made[0] or query.now >= self._made[1]:
             self._make()
-        self.partial = frozenset()
+        self.partial = set()
         if not self._keys:
             return {}
         memmove(self._array, self._request, len(self._request))
@@ -157,35 +155,27 @@ class FieldSet:
             self.partial = {number for number, _ in self._keys}
             return {}
         query.answered.discard("fields")  # each field has its own answer
-        _, _, _, _, kinds, codes, raw = zip(*FIELD.iter_unpack(self._array), strict=True)
-        values, missing = dict[tuple[int, int], float](zip(self._keys, raw, strict=True)), []
-        others = any(codes) or kinds.count(NUMBER) < len(kinds) or not nvml.NOT_AVAILABLE.isdisjoint(raw)
-        for key, kind, code, value in zip(self._keys, kinds, codes, raw, strict=True) if others else ():
-            if kind == NUMBER and not code and value not in nvml.NOT_AVAILABLE:
-                continue
-            number = nan if code or kind >= len(UNPACK) else UNPACK[kind](value.to_bytes(8, byteorder))[0]
-            if isfinite(number) and number not in nvml.NOT_AVAILABLE:
-                values[key] = number
-            else:
-                missing.append((key, code))
-                del values[key]
-        names = self._names
-        query.answered.update(filter(None, map(names.__getitem__, values)) if missing else self._answers)
-        if missing:
-            self._miss(missing)
+        heads = self._heads.unpack(self._array)
+        kinds, codes = heads[::2], heads[1::2]
+        numbers = _values(kinds).unpack(self._array)
+        values: dict[tuple[int, int], float] = {
+            key: number for key, kind, code, number in zip(self._keys, kinds, codes, numbers, strict=True)
+            if not code and kind < len(TYPES) and number not in nvml.NOT_AVAILABLE and isfinite(number)
+        }  # fmt: skip
+        query.answered.update(filter(None, map(self._names.__getitem__, values)))
+        if len(values) < len(codes):
+            self._miss((key, code) for key, code in zip(self._keys, codes, strict=True) if key not in values)
         return values
 
     def _miss(self, missing: Iterable[tuple[tuple[int, int], int]]) -> None:
         """Handle fields without a value, by their codes; raise Lost."""
-        partial = set()
         for key, code in missing:
             if code in self._absent:
                 self._query.postpone(key, HOUR)
             elif self._names[key] and code:
                 self._query.failed(key, self._names[key], code)
             else:
-                partial.add(key[0])
-        self.partial = partial
+                self.partial.add(key[0])
 
     def _make(self) -> None:
         """Build the array of the fields that may be asked now."""
@@ -193,31 +183,37 @@ class FieldSet:
         later = [at for at in due.values() if at > self._query.now]
         self._made = self._query.revision, min(later, default=inf)
         self._keys = [key for key, at in due.items() if at <= self._query.now]
-        self._answers = {self._names[key] for key in self._keys} - {""}
         absent = nvml.NVML_ERROR_NOT_SUPPORTED  # stays if the driver does not write a field
         self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)
         self._array = (c_char * len(self._request))()
+        self._heads = Struct("24xIi8x" * len(self._keys))
+
+
+@lru_cache(maxsize=256)
+def _values(kinds: tuple[int, ...]) -> Struct:
+    """Return the layout of the values in an array of fields, by their types."""
+    return Struct("".join(f"32x{TYPES[kind] if kind < len(TYPES) else TYPES[0]}0Q" for kind in kinds))
 
 
 class Rows:
     """Reads lists that the driver writes into an array, which is kept. One call is enough unless a list is longer."""
 
     def __init__(self, row: Struct) -> None:
-        self._row, self._count = row, c_uint()
+        self._size, self._count = row.size, c_uint()
         self._reference = byref(self._count)
-        self._array = (c_char * (row.size * ROOM))()
+        self._array: Any = (c_char * (row.size * ROOM))()
 
-    def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
-        """Return the rows that `fill` writes, maybe none; its arguments: count and array. Raise NVMLError."""
-        row, count, array = self._row, self._count, self._array
+    def read(self, fill: Callable[..., int], *args: Any) -> bytes:
+        """Return the rows that `fill` writes, maybe none; it gets `args`, a count and an array. Raise NVMLError."""
+        size, count, array = self._size, self._count, self._array
         count.value = room = ROOM
-        code = fill(self._reference, array)
-        if code == nvml.NVML_ERROR_NOT_FOUND or not (code or count.value):
-            return []
+        code = fill(*args, self._reference, array)
+        if not (code or count.value) or code == nvml.NVML_ERROR_NOT_FOUND:
+            return b""
         while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
             room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # the list may grow until the next call
-            array, count.value = (c_char * (row.size * room))(), room
-            code = fill(self._reference, array)
+            array, count.value = (c_char * (size * room))(), room
+            code = fill(*args, self._reference, array)
         if code:
             raise nvml.NVMLError(code)
-        return [*row.iter_unpack(memoryview(array)[: row.size * min(count.value, room)])]
+        return bytes(array[: size * min(count.value, room)])

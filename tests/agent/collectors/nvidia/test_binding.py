@@ -6,7 +6,7 @@ import pynvml
 import pytest
 from tests.doubles.nvml.driver import HERE, sizes
 
-from chipwatch.collectors.nvidia.activity import SAMPLE, _samples
+from chipwatch.collectors.nvidia.activity import SAMPLES_OF, _samples
 from chipwatch.collectors.nvidia.query import MOST_ROWS, ROOM, Rows
 from chipwatch.host import nvml
 
@@ -128,7 +128,7 @@ def test_a_count_that_cannot_be_true_takes_no_memory(odd):
 
     odd(nvmlDeviceGetSamples=fill)
     with pytest.raises(nvml.NVMLError):
-        _samples(Rows(SAMPLE), None, 0)
+        _samples(Rows(SAMPLES_OF[0]), None, 0)
     assert sizes == [ROOM, MOST_ROWS]
 
 
@@ -138,7 +138,7 @@ def test_samples_of_an_unknown_type_are_absent(odd):
         return 0
 
     odd(nvmlDeviceGetSamples=fill)
-    assert _samples(Rows(SAMPLE), None, 0) == []
+    assert _samples(Rows(SAMPLES_OF[0]), None, 0) == []
 
 
 def test_the_fake_driver_has_the_sizes_of_nvidias_structs():

@@ -1,7 +1,6 @@
 """Values of a GPU that change seldom: links, fabric, lifetime errors, spare rows, margins, reasons of low clocks."""
 
 import ctypes
-from sys import byteorder
 
 import pynvml
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from chipwatch.collectors.nvidia.health import EVERY, MOST_LINKS, SHUTDOWN_LIMIT
 from chipwatch.collectors.nvidia.metrics import FAULT, JUDGED, LINK_FIELDS
 from chipwatch.collectors.nvidia.metrics import FIELDS as ROWS
-from chipwatch.collectors.nvidia.query import FIELD, UNPACK
+from chipwatch.collectors.nvidia.query import FIELD, TYPES, _values
 from chipwatch.contract.datapoint import Level
 
 PAUSE = EVERY / 1e9
@@ -193,13 +192,13 @@ def test_fields_have_the_layout_of_the_binding():
     array = (entry * 2)()
     array[1].fieldId, array[1].scopeId, array[1].valueType, array[1].nvmlReturn = 165, 17, 6, 999
     array[1].value.usVal = 54
-    number, scope, _, _, kind, code, value = [*FIELD.iter_unpack(bytes(array))][1]
-    assert (number, scope, kind, code, *UNPACK[kind](value.to_bytes(8, byteorder))) == (165, 17, 6, 999, 54)
+    number, scope, _, _, kind, code, _ = [*FIELD.iter_unpack(bytes(array))][1]
+    assert (number, scope, kind, code, *_values((3, kind)).unpack(array)) == (165, 17, 6, 999, 0, 54)
 
 
 def test_a_value_of_an_unknown_type_is_absent(driver, watch, monkeypatch):
     driver("h100")
-    monkeypatch.setattr("chipwatch.collectors.nvidia.query.UNPACK", UNPACK[:1])
+    monkeypatch.setattr("chipwatch.collectors.nvidia.query.TYPES", TYPES[:1])
     gpu = watch()
     read = gpu.read()
     assert "gpu.memory.temperature{gpu=0}" not in read

@@ -12,7 +12,7 @@ from chipwatch.collectors.nvidia import activity
 from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, IMEX, RECOVERY, RESET, SLOWDOWNS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, HEAD, METRIC
 from chipwatch.collectors.nvidia.metrics import FAST, SHARES, SLOW, THROTTLES
-from chipwatch.collectors.nvidia.query import NUMBER, UNPACK
+from chipwatch.collectors.nvidia.query import TYPES
 from chipwatch.host import nvml
 
 OLDEST = "12.560.30"
@@ -93,8 +93,8 @@ def test_a_struct_is_read_as_the_binding_lays_it_out(function, struct):
 def test_a_sample_an_instance_and_a_metric_are_read_as_the_binding_lays_them_out():
     sample = pynvml.c_nvmlSample_t(timeStamp=5)
     sample.sampleValue.uiVal = 60
-    at, value = activity.SAMPLE.unpack(bytes(sample))
-    assert (at, *UNPACK[1](value)) == (5, 60)
+    assert activity.SAMPLES_OF[1].unpack(bytes(sample)) == (5, 60)
+    assert {layout.size for layout in activity.SAMPLES_OF} == {ctypes.sizeof(sample)}
     instance = pynvml.c_nvmlGpuInstanceInfo_t(id=3, profileId=19)
     instance.placement.start, instance.placement.size = 4, 2
     assert inspect.getclosurevars(nvml.nvmlGpuInstanceGetInfo).nonlocals["struct"].unpack(bytes(instance)) == (
@@ -189,8 +189,7 @@ def test_numbers_without_a_name_are_right_for_each_version(source, version):
     assert GRAPHICS in GPM_WORDS
     types = {word: has[f"NVML_VALUE_TYPE_{word}"] for word in ORDER if f"NVML_VALUE_TYPE_{word}" in has}
     assert all(ORDER[value] == word for word, value in types.items())
-    assert len(ORDER) == len(UNPACK)
-    assert ORDER[NUMBER] == "UNSIGNED_LONG_LONG"
+    assert len(ORDER) == len(TYPES)
     reasons = {re.sub("nvmlClocks(Event|Throttle)Reason", "", name): of for name, of in has.items() if "Clocks" in name}
     slow = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
     assert sum(reasons[word] for word in slow) == activity.SLOWDOWNS
