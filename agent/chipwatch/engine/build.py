@@ -241,7 +241,8 @@ def owner_labels(name: str, sink: Sink, config: Config) -> Sequence[str]:
     """Return the keys that say on points of devices who holds them: as configured, or as the profile has them."""
     keys = sink_options(name, config).owner_labels
     tools, _ = profiles(profile_of(sink, config))
-    return tools[0].owners if keys is None and sink.limits.scraped else keys or ()
+    theirs = (tool.owners for tool in tools if tool.owners and sink.limits.scraped)
+    return next(theirs, ()) if keys is None else keys
 
 
 def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
@@ -360,7 +361,7 @@ def assemble(
         spool = build_spool(name, sink, config, destination, folder)
         route = build_route(sink, spool, config, view(common, sink, config, sought), born=born, events=events)
         if keys := owner_labels(name, sink, config):
-            route.owners = OwnerLabels(keys, owners_of, keeps_events=sink.limits.scraped)
+            route.owners = OwnerLabels(keys, owners_of, scraped=sink.limits.scraped)
         route.worker.destination, route.worker.on_closed = destination, partial(closed, name)
         routes.append(route)
     assert config.interval is not None

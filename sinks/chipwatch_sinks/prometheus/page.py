@@ -190,12 +190,10 @@ class Page:
         """Choose the page's series and group them by family; beyond KNOWN, forget series that are not shown."""
         now = self._tick
         live = [of for of in self._known.values() if not of.fault and of.seen > max(0, now - of.stays)]
-        latest: dict[tuple[str, str], tuple[int, int]] = {}
+        by_time = sorted(live, key=lambda series: (series.seen, series.point.at))
+        latest = {(series.family.name, series.place): (series.seen, series.point.at) for series in by_time}
         for series in live:
-            place, seen = (series.family.name, series.place), (series.seen, series.point.at)
-            latest[place] = max(latest.get(place, seen), seen)
-        for series in live:
-            if (series.seen, series.point.at) < latest[series.family.name, series.place]:
+            if latest[series.family.name, series.place] != (series.seen, series.point.at):
                 series.seen = 0  # another one has the device
         shown = [series for series in live if series.seen]
         if len(self._known) > KNOWN + len(shown):
@@ -203,7 +201,6 @@ class Page:
             names = [(name, series.metric.name, series.family) for series in shown for name in series.family.reserved]
             self._owners = {name: (metric, family.kind, family.unit) for name, metric, family in names}
         # When a machine gets another dimension, each of its series is there twice for a moment.
-        by_time = sorted(shown, key=lambda series: series.point.at)
         newest = {(series.family.name, series.labels): series for series in by_time}
         self._shown = [series for series in shown if newest[series.family.name, series.labels] is series]
         families: dict[str, tuple[Family, list[_Series]]] = {}

@@ -599,3 +599,38 @@ def test_what_is_seen_of_the_machine_changes_when_it_does_and_is_made_once(insta
     known.append(Dimensions(region="r"))
     assert dict(common()) == {"@region": "r"}
     assert common() is common()
+
+
+# -- who holds a device ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sink", "names", "own", "labels"),
+    [
+        ("prometheus", "dcgm", {}, ("pod", "namespace", "container", "hpc_job")),
+        ("prometheus", "dcgm4.7", {}, ("pod", "namespace", "container", "hpc_job")),
+        ("prometheus", "native,dcgm", {}, ("pod", "namespace", "container", "hpc_job")),
+        ("prometheus", "dcgm", {"owner_labels": []}, ()),
+        ("prometheus", "native", {}, ()),
+        ("prometheus", "native", {"owner_labels": ["job", "user"]}, ("job", "user")),
+        ("otlp", "dcgm", {}, ()),
+        ("otlp", "native", {"owner_labels": ["pod"]}, ("pod",)),
+        ("cloudwatch", "native", {}, ()),
+    ],
+)
+def test_a_page_with_names_of_dcgm_says_who_holds_a_device_and_other_sinks_on_request(sink, names, own, labels):
+    options = config(sink=[sink], names=names, sinks={sink: own})
+    if sink == "cloudwatch":
+        pytest.importorskip("botocore")
+    (made,) = build_sinks(options).values()
+    assert tuple(build.owner_labels(sink, made, options)) == labels
+
+
+def test_a_route_that_did_not_ask_for_labels_knows_nothing_of_them(start):
+    routes = start(sink=["kept", "rare"], sinks={"rare": {"owner_labels": ["pod"]}}).pipeline.routes
+    assert [route.owners is not None for route in routes] == [False, True]
+
+
+def test_an_owner_label_that_does_not_exist_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="owner_labels"):
+        build.validate(config(sink=["stdout"], sinks={"stdout": {"owner_labels": ["pid"]}}))

@@ -31,13 +31,13 @@ def pod(name):
 class Node:
     """A route whose sink keeps what it gets, and a GPU with holders."""
 
-    def __init__(self, seconds=0, keys=PODS, most=None, *, keeps_events=False, increases=False):
+    def __init__(self, seconds=0, keys=PODS, most=None, *, scraped=False, increases=False):
         self.holders, self.asked = {}, 0
         self.sink, spool = MemorySink(), Spool("mem")
         worker = SinkDelivery("mem", self.sink, spool, Dimensions)
         window, admission = Window(seconds, born=600 * S, increases=increases), most and Admission("mem", most)
         self.route = Route(MetricFilter(Level.ALL), window, spool, worker, Dimensions, admission=admission)
-        self.route.owners = OwnerLabels(keys, self.of, keeps_events=keeps_events)
+        self.route.owners = OwnerLabels(keys, self.of, scraped=scraped)
         self.at = 600 * S
 
     def of(self, device):
@@ -145,13 +145,26 @@ def test_after_a_restart_the_counters_of_holders_begin_at_0_with_a_later_start()
 
 
 def test_a_page_keeps_counters_of_events_as_the_device_has_them():
-    node = Node(keeps_events=True)
+    node = Node(scraped=True)
     node.tick((ERRORS, 3), (ENERGY, 100.0), holders=[pod("a")])
     assert node.tick((ERRORS, 3), (ENERGY, 150.0), holders=[pod("b")]) == {
         ("gpu.ecc.errors", "b"): 3, ("gpu.energy", "b"): 50.0,
     }  # fmt: skip
     assert [p.start_time for p in node.sink.points if p.metric.name == "gpu.ecc.errors"] == [None, None]
     assert Node().tick((ERRORS, 3), holders=[pod("a")]) == {("gpu.ecc.errors", "a"): 0.0}
+
+
+def test_a_page_changes_as_a_whole_and_a_series_that_is_read_less_often_is_on_it_again():
+    node = Node(scraped=True)
+    node.tick((POWER, 500.0), (ENERGY, 100.0), (ERRORS, 3), holders=[pod("a")])
+    assert node.tick((POWER, 510.0), holders=[pod("b")]) == {
+        ("gpu.power", "b"): 510.0, ("gpu.energy", "b"): 0.0, ("gpu.ecc.errors", "b"): 3,
+    }  # fmt: skip
+    assert node.tick((POWER, 510.0)) == {("gpu.power", "b"): 510.0}
+    assert node.tick((ENERGY, 160.0)) == {("gpu.energy", "b"): 60.0}
+    assert (node.sink.points[-1].start_time - 600 * S) // S == 5, "the last reading before the change"
+    assert node.tick((ENERGY, 160.0), holders=[]) == {("gpu.energy", None): 0.0, ("gpu.power", None): 510.0}
+    assert node.tick((ENERGY, 160.0), holders=[pod("a")], seconds=30) == {("gpu.energy", "a"): 0.0}
 
 
 def test_max_series_counts_the_series_of_each_holder():

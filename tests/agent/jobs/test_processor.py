@@ -500,3 +500,19 @@ def test_the_states_of_devices_add_up_to_the_devices():
         machine.tick([(0, 10), (1, 10), ("5.1", 10)], activity | {6: IDLE}, owners={10: ADA}, points=fallen)
     counts = {key[-1]: value for key, value in machine.values("gpu.count").items() if value}
     assert counts == pytest.approx({"busy": 1 + 1 / 3, "stalled": 1, "free": 1 + 2 / 3, "lost": 2, "unknown": 1})
+
+
+def test_the_holder_of_a_device_is_found_by_the_dimensions_of_it_or_of_a_part():
+    machine, names = Machine(), {"0": dims_of(0), "1": dims_of(1), "MIG-1": dims_of("0.1")}
+
+    def held(gpu):
+        return {owner.job for owner in machine.processor.owners_of(dims_of(gpu))}
+
+    given = [Allocation("MIG-1", ADA, "mapping"), Allocation("1", BOB, "mapping"), Allocation("1", ADA, "mapping")]
+    parts = {"0.0": {**BUSY, "slices": 3 / 7}, "0.1": {**BUSY, "slices": 4 / 7}, 1: BUSY}
+    machine.tick([], parts, allocations=given, names=names)
+    assert (held("0.1"), held("0.0"), held(0), held(1)) == ({"41337"}, set(), {"41337"}, {"41337", "41340"})
+    assert held("1.5") == held(1), "an instance that has no processes of its own"
+    assert (held(7), machine.processor.owners_of(Dimensions(cpu="0"))) == (set(), [])
+    machine.tick([], parts, allocations=given[:2], names=names)
+    assert held(1) == {"41340"}

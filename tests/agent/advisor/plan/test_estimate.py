@@ -111,6 +111,11 @@ def google(**flags):
     return planned(sink=["google"], **flags)
 
 
+def otlp(**options):
+    own = {key: options.pop(key) for key in ("owner_labels",) if key in options}
+    return planned(sink=["otlp"], sinks={"otlp": {"flavour": "cloudwatch", "region": "us-east-1", **own}}, **options)
+
+
 def choice(sink, flags):
     (found,) = [choice for choice in sink.choices if choice.flags == flags]
     return found
@@ -175,6 +180,20 @@ def test_requests_follow_from_series_windows_flush_and_the_limits_of_the_sink(se
 
 
 # -- dollars, as the facts about CloudWatch have them ---------------------------------------------------------------
+
+
+def test_a_plan_says_what_the_labels_of_holders_would_cost_where_they_are_off():
+    def labelled(make, **own):
+        sink = make(collector=["nvidia"], families=["nvidia"], **own)
+        return sink.now, [choice for choice in sink.choices if choice.flags == "owner_labels"]
+
+    now, (on,) = labelled(cloudwatch)
+    assert (now.series, on.series) == (79, 151), "of its 72 series of GPUs each is there twice in the hour of a change"
+    assert on.dollars > now.dollars
+    now, (on,) = labelled(otlp)
+    assert (on.series, on.bytes > 1.3 * now.bytes) == (now.series, True), "the labels are bytes"
+    now, others = labelled(otlp, owner_labels=["pod", "namespace", "container"])
+    assert (now.bytes, others) == (on.bytes, [])
 
 
 def test_a_thousand_hosts_that_a_word_keeps_apart():

@@ -1,6 +1,7 @@
 """The profiles of dcgm-exporter and node_exporter: names, labels, units and meaning as their pages have them."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -99,6 +100,14 @@ def test_the_label_of_the_driver_has_another_name_in_dcgm_4_7():
     metric = gauge_or_counter(declared()["gpu.temperature"])
     labels = [sent(name, metric, 60, **GPU, driver="580.65")[1] for name in ("dcgm", "dcgm4.7")]
     assert labels[0]["DCGM_FI_DRIVER_VERSION"] == labels[1]["DCGM_FI_SYSTEM_DRIVER_VERSION"] == "580.65"
+
+
+def test_the_labels_of_a_holder_win_over_the_labels_of_the_agents_own_pod():
+    pod = {"pod": "train-0", "namespace": "team", "container": "main"}
+    metric = replace(gauge("gpu.power", "W", "Power."), dims=("gpu", *pod), owner=(*pod,))
+    new = renamer("dcgm")(metric.point(9, 500.0, Dimensions({**GPU, **pod, **{f"k8s_{key}": "agent" for key in pod}})))
+    assert {key: new.dims[key] for key in pod} == pod
+    assert (new.metric.name, new.metric.owner) == ("DCGM_FI_DEV_POWER_USAGE", (*pod,))
 
 
 @pytest.mark.parametrize(
