@@ -281,7 +281,7 @@ validate() {
   if [ -n "$config_file" ]; then
     [ -z "$given_sink$given_common_dims$given_namespace$given_region$given_level" ] || refuse '--config: it is the whole configuration; write the other options into it'
   elif [ -n "$given_sink" ] || ! [ -e "$toml" ]; then
-    must_be sink "$word(,$word)*" "names of sinks, such as cloudwatch, with commas${cli:+; or --config FILE}"
+    must_be sink "$word([,-]$word)*" "names of sinks, such as cloudwatch, with commas${cli:+; or --config FILE}"
   fi
   case $watch in *[!0-9]* | ?????* | '') refuse "--watch: expected seconds, at most 9999, got '$watch'" ;; esac
   must_be namespace '|[A-Za-z0-9._/#:-]{1,255}' 'up to 255 of A-Z a-z 0-9 . _ / # : -'
@@ -471,7 +471,8 @@ extras_of() {  # PYTHON: what the sinks of the configuration need
   "$1" -c 'import sys, tomllib
 try: sinks = tomllib.load(open(sys.argv[1], "rb")).get("sink")
 except ValueError as error: sys.exit(f"chipwatch: config: it is not TOML, and nothing was changed: {error}")
-print(*(name for name in ("cloudwatch", "google") if name == sinks or isinstance(sinks, list) and name in sinks), sep=",")' "$work/chipwatch.toml"
+words = [word.partition("-")[0] for word in ([sinks] if isinstance(sinks, str) else sinks or [])]
+print(*(name for name in ("cloudwatch", "google") if name in words), sep=",")' "$work/chipwatch.toml"
 }
 
 write_config() {

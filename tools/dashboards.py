@@ -51,7 +51,7 @@ NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.7": " (DCGM 4.7)", "dcgm
 OPTIONS: Final = {
     "level": "detailed", "common_dims": ["instance_id"], "region": "us-east-1",
     "processors": {"jobs": {"dollars_per_hour": 1.0, "dimensions": ["user"]}},
-    "sinks": {cloud: {"include": ["*", "agent.*"]} for cloud in ("cloudwatch", "google", "otlp")},
+    "sinks": {cloud: {"include": ["*", "agent.*"]} for cloud in ("cloudwatch", "google", "cloudwatch-otlp")},
 }  # fmt: skip
 
 

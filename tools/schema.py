@@ -99,9 +99,9 @@ def _flags() -> list[str]:
 def _variable(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the schema of a variable's name: none of ours, an option of ours, or one of a plugin."""
     general = "|".join(key for key in options_of(Config) if key not in TABLES).upper()
-    plugins_of = {group: "|".join(tables[group]).upper() for group in TABLES}
+    plugins_of = {group: "|".join(tables[group]).upper().replace("-", "_") for group in TABLES}
     ours = [
-        f"^CHIPWATCH_{group}__{name}__({'|'.join(table['properties'])})(__.+)?$"
+        f"^CHIPWATCH_{group}__{name.replace('-', '_')}__({'|'.join(table['properties'])})(__.+)?$"
         for group in TABLES
         for name, table in tables[group].items()
     ]

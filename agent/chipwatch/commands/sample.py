@@ -72,12 +72,12 @@ def _tables(shape: type, where: str) -> Iterator[str]:
 
 @functools.cache
 def field_docs(shape: type) -> dict[str, str]:
-    """Return field -> the docstring below it, from the source of a class."""
+    """Return field -> the docstring below it, from the source of a class and its bases."""
+    docs = {field: text for base in shape.__bases__ for field, text in field_docs(base).items()}
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
     except (OSError, TypeError, SyntaxError):
-        return {}
-    docs: dict[str, str] = {}
+        return docs
     for field, below in pairwise(getattr(body, "body", [])):
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[ast.unparse(field.target)] = " ".join(str(below.value.value).split())

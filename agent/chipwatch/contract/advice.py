@@ -63,6 +63,8 @@ class Cost:
     """Unit of the amount if it is a volume, such as GB. With a unit, `chipwatch plan` shows the volume, too."""
     as_of: str = ""
     """When and where the price was read."""
+    missing: str = ""
+    """The option that gives a price which is not known."""
     dollars: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -272,7 +274,11 @@ class Advisor(ABC):
         return ()
 
     def notes(self, load: Load) -> Iterable[str]:
-        """Return sentences that explain the bill, or that name a cheaper way to send the same load."""
+        """Return sentences that explain the bill."""
+        return ()
+
+    def beside(self, load: Load) -> Iterable[str]:
+        """Return sentences that compare this load with another way to send it; `chipwatch plan` prints them."""
         return ()
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:

@@ -13,13 +13,13 @@ so a template that is not there, and has the message for its name, ends it there
 {{- $missing := list -}}
 {{- if not $v.clusterName }}{{ $missing = append $missing "clusterName: required: the name of the cluster, which a pod cannot find out" }}{{ end -}}
 {{- if not $v.image.repository }}{{ $missing = append $missing "image.repository: required: no image is published" }}{{ end -}}
-{{- if not (concat $v.sinks $v.extraSinks) }}{{ $missing = append $missing "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, mlflow, otlp, prometheus, stdout" }}{{ end -}}
+{{- if not (concat $v.sinks $v.extraSinks) }}{{ $missing = append $missing "sinks: none is given, so nothing would be sent; choose from: cloudwatch, cloudwatch-otlp, google, mlflow, otlp, prometheus, stdout" }}{{ end -}}
 {{- with $missing }}{{ fail (join "\n" .) }}{{ end -}}
 {{- if not (or $v.daemonSet.enabled $v.deployment.enabled) -}}
 {{- include "chipwatch.refuse" "daemonSet.enabled, deployment.enabled: both are false, so nothing would run" -}}
 {{- end -}}
 {{- range $v.extraSinks -}}
-{{- if has . (list "cloudwatch" "google" "mlflow" "otlp" "prometheus" "stdout") -}}
+{{- if has . (list "cloudwatch" "cloudwatch-otlp" "google" "mlflow" "otlp" "prometheus" "stdout") -}}
 {{- include "chipwatch.refuse" (printf "extraSinks: %s is no sink of a plugin; name it in sinks" .) -}}
 {{- end -}}
 {{- end -}}

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final, Literal
 
 from chipwatch.base.version import USER_AGENT
-from chipwatch.contract.datapoint import Datapoint, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import HttpClient
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, judge
-from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
+from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder, labels
 from chipwatch_sinks.otlp.environment import headers_fault, settings_of
-from chipwatch_sinks.otlp.flavours import BOUNDS, FLAVOURS, LOCAL, Name
+from chipwatch_sinks.otlp.flavours import BOUNDS, CLOUDWATCH, FLAVOURS, LOCAL, Name
 from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import WORDS
 
@@ -52,7 +52,7 @@ class OtlpSink(Sink):
         """
 
         flavour: Name = "plain"
-        """The receiver: plain is any OTLP receiver; cloudwatch signs for AWS, google has a token of Google."""
+        """The receiver: plain is any; cloudwatch signs for AWS, as its address alone has it too; google has a token."""
         endpoint_url: str | None = None
         """Address of the receiver, to which /v1/metrics is added; http://localhost:4318 or the cloud's unless set."""
         headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -94,6 +94,9 @@ class OtlpSink(Sink):
             """Raise ValueError for an invalid value."""
             if self.endpoint_url and (fault := url_fault(self.endpoint_url)):
                 raise ValueError(f"endpoint_url: {fault}")
+            if self.flavour != "google" and (aws := CLOUDWATCH.fullmatch(self.endpoint_url or "")):
+                object.__setattr__(self, "flavour", "cloudwatch")
+                object.__setattr__(self, "region", aws[1])
             if fault := headers_fault(self.headers):
                 raise ValueError(f"headers: {fault}")
             check_timeout(self.timeout)
@@ -175,6 +178,11 @@ class OtlpSink(Sink):
             log.warning("otlp: the receiver says: %s", partial.words)
         return []
 
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        most = BOUNDS[self._config.flavour].labels
+        count = len(labels(metric, dims, self._settings.resource, on_points=self._config.machine_attributes))
+        return f"{count} labels, and the receiver takes {most}" if most and count > most else None
+
     def size(self, point: Datapoint) -> int:
         return self._encoder.size(point)
 
@@ -192,8 +200,8 @@ class OtlpSink(Sink):
         return self._url.partition("?")[0]
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address, since it is not known where the receiver shows the points."""
-        return self.shown
+        """Return the place in CloudWatch's console; of other receivers the address, since no more is known."""
+        return self._flavour.place or self.shown
 
     def describe(self) -> str:
         form = "JSON" if self._settings.is_json else "protobuf"
@@ -203,3 +211,16 @@ class OtlpSink(Sink):
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+class CloudwatchOtlpSink(OtlpSink):
+    """The sink otlp with CloudWatch as its receiver, for which one word is enough."""
+
+    limits = Limits(max_points=BOUNDS["cloudwatch"].points)
+
+    @dataclass(frozen=True, slots=True)
+    class Config(OtlpSink.Config):
+        """The options of [sinks.cloudwatch-otlp]; they are the same as of [sinks.otlp]."""
+
+        flavour: Name = "cloudwatch"
+        """The receiver: cloudwatch signs for AWS."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.contract import advice
-from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.datapoint import HIDDEN, NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import dated, document, promql, read_prices, tiers
 from chipwatch_sinks.common.cloudwatch_boards import widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
-from chipwatch_sinks.otlp.encoding import point_attributes
-from chipwatch_sinks.otlp.resource import attribute_of, resource_of
+from chipwatch_sinks.otlp.encoding import labels
+from chipwatch_sinks.otlp.resource import attribute_of
 
 CHART: Final = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
 """
@@ -23,14 +23,18 @@ A graph's JSON for a PromQL query, with the keys that AWS's own dashboards have.
 From https://github.com/aws-observability/aws-observability-accelerator, artifacts/cloudwatch-dashboards; labels:
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-PromQL-Querying.html.
 """
+EC2: Final = Dimensions({f"{HIDDEN}{word}": value for word, value in {
+    "instance_id": "i-0123456789abcdef0", "instance_type": "p5.48xlarge", "ami_id": "ami-0123456789abcdef0",
+    "hostname": "ip-10-0-0-1.ec2.internal", "region": "us-east-1", "availability_zone": "us-east-1a",
+    "account_id": "123456789012",
+}.items()})  # fmt: skip
+"""Dimensions that the sink learns on an instance of EC2, in their usual lengths."""
 DRAWN: Final[Mapping[advice.Drawn, str]] = {"rate": "rate({}[5m])", "increase": "increase({}[5m])"}
 """A graph's way to show a counter -> its PromQL; five minutes hold several points of one-minute windows."""
 
 
 class OtlpAdvisor(advice.Advisor):
-    """Prices for the sink's flavour of receiver, and dashboards if that is CloudWatch."""
-
-    board = advice.Board(20, program="cloudwatch-promql", by_name=True)
+    """Prices for the sink's flavour of receiver."""
 
     def __init__(self, config: Any, terms: advice.Terms) -> None:
         self._config, self._terms = config, terms
@@ -47,11 +51,10 @@ class OtlpAdvisor(advice.Advisor):
 
     def _size(self, point: Datapoint) -> int:
         """Return the bytes charged for a point: name, attributes, the resource's attributes, 16 for time and value."""
-        metric, dims = point.metric, point.dims
-        machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
-        own = point_attributes(metric, dims, on_points=self._config.machine_attributes)
-        resource = resource_of(machine, self._config.resource_attributes).items()
-        size = len(metric.name) + 16 + sum(len(f"{key}{value}".encode()) for key, value in (*own, *resource))
+        given, on_points = self._config.resource_attributes, self._config.machine_attributes
+        machine = EC2 if self._config.flavour == "cloudwatch" else NO_DIMENSIONS
+        pairs = labels(point.metric, machine | point.dims, given, on_points=on_points)
+        size = len(point.metric.name) + 16 + sum(len(f"{key}{value}".encode()) for key, value in pairs)
         if point.summary is None or self._config.gauges == "mean":
             return size
         return 3 * size if self._config.gauges == "mean-min-max" else size + 48 + 2 * len(point.summary.values)
@@ -60,7 +63,9 @@ class OtlpAdvisor(advice.Advisor):
         book = self._book
         if self._config.flavour == "cloudwatch":
             price = self._terms.price_per_gb
-            yield advice.Cost("GB of points, about", (load.bytes or 0) / 1e9, price, unit="GB")
+            yield advice.Cost(
+                "GB of points, about", (load.bytes or 0) / 1e9, price, unit="GB", missing="--price-per-gb"
+            )
         elif self._config.flavour == "google":
             prices = tuple(zip((*book["tiers"], None), book["millions"], strict=True))
             samples = load.points * (3 if self._config.gauges == "mean-min-max" else 1) / 1e6
@@ -82,14 +87,28 @@ class OtlpAdvisor(advice.Advisor):
             yield "A histogram counts as several samples, which is not reckoned here."
         if self._config.flavour != "cloudwatch":
             return
-        yield "A point's bytes are its name, its attributes, its resource's attributes, time and value."
+        yield (
+            "A point's bytes are its name, its attributes, its resource's attributes, time and value; the resource is"
+            " an instance of EC2 here, and tasks and pods have more attributes."
+        )
         if self._terms.price_per_gb is None:
-            yield "The price of a GB is not known here; give it with --price-per-gb."
+            yield "No page of AWS that could be read has the price of a GB; give yours with --price-per-gb."
+
+    def beside(self, load: advice.Load) -> Iterable[str]:
+        if self._config.flavour != "cloudwatch" or not load.bytes:
+            return
         bill = [*CloudwatchPrices(self._config, self._terms).costs(load._replace(bytes=None))]
-        dollars = sum(line.dollars or 0.0 for line in bill)
-        yield f"The same series by PutMetricData (--sink cloudwatch): {dollars:,.2f} dollars a month."
-        if load.bytes:
-            yield f"Both cost the same at {dollars / (load.bytes / 1e9):,.2f} dollars a GB."
+        dollars, size = sum(line.dollars or 0.0 for line in bill), load.bytes / 1e9
+        yield (
+            f"By PutMetricData (--sink cloudwatch) the same series cost {dollars:,.2f} dollars a month, as much as"
+            f" these {size:,.3f} GB at {dollars / size:,.2f} dollars a GB."
+        )
+
+
+class CloudwatchOtlpAdvisor(OtlpAdvisor):
+    """Dashboards of CloudWatch in PromQL."""
+
+    board = advice.Board(20, program="cloudwatch-promql", by_name=True)
 
     def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
         region = CloudwatchPrices(self._config, self._terms).region

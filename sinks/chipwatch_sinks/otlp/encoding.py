@@ -275,6 +275,12 @@ def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> li
     return sorted(pairs.items())
 
 
+def labels(metric: Metric, dims: Dimensions, given: Mapping[str, str], *, on_points: bool) -> list[tuple[str, str]]:
+    """Return all attributes of a point, and of its resource with the user's `given` ones."""
+    machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
+    return [*point_attributes(metric, dims, on_points=on_points), *resource_of(machine, given).items()]
+
+
 def _whole(at: int, value: float) -> bytes | None:
     """Return time and value, encoded with as_int; None unless the value is a 64-bit integer."""
     number = int(value)

@@ -23,6 +23,10 @@ DAY: Final = 86_400.0
 LOCATIONS: Final = ("location", "cloud.availability_zone", "cloud.region")
 PLACES: Final = ("k8s_location", "gcp_zone", "availability_zone", "region")
 """Attributes of which Google makes the label `location`, and the machine's dimensions that give them."""
+CLOUDWATCH: Final = re.compile(
+    r"https://(?:[^/]+\.)?monitoring(?:-fips)?\.([a-z0-9-]+)\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)(?:[:/?].*)?"
+)
+"""Matches the addresses of CloudWatch; group 1 is the region."""
 LOCAL: Final = "http://localhost:4318/v1/metrics"
 """OTLP's default address, on this machine."""
 GOOGLE: Final = "https://telemetry.googleapis.com/v1/metrics"
@@ -38,15 +42,17 @@ class Bounds(NamedTuple):
     age: float | None = None
     series: int | None = None
     """Default of the option max_series, set where points cost money."""
+    labels: int | None = None
+    """Most attributes of a point, its resource's included."""
 
 
 BOUNDS: Final[Mapping[Name, Bounds]] = {
     "plain": Bounds(5000, 4_000_000),
-    "cloudwatch": Bounds(1000, 1_000_000, 14 * DAY, 5000),
+    "cloudwatch": Bounds(1000, 1_000_000, 14 * DAY, 5000, 150),
     "google": Bounds(200, 4_000_000, DAY, 5000),
 }
 """
-A flavour's limits: CloudWatch takes 1000 points and 1 MB without compression, Google 200 points.
+A flavour's limits: CloudWatch takes 1000 points, 150 labels and 1 MB without compression, Google 200 points.
 
 docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-OTLPEndpoint.html;
 docs.cloud.google.com/stackdriver/quotas; OTLP's own limit is 64 MiB: opentelemetry-proto 1.11, docs/specification.md.
@@ -58,6 +64,8 @@ class Flavour:
 
     advice: Mapping[int, str] = ADVICE
     """HTTP status -> advice for the user."""
+    place = ""
+    """Where a person finds the points; "" if only the address is known."""
 
     def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
         self._config, self._settings = config, settings
@@ -92,6 +100,7 @@ class Cloudwatch(Flavour):
     """CloudWatch's OTLP endpoint; requests are signed by Signature Version 4, or carry an API key."""
 
     advice = ADVICE | {403: RECEIVERS["forbidden"]["cloudwatch"]}
+    place = 'CloudWatch > Query Studio: {"@resource.service.name"="chipwatch"}'
 
     def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
         super().__init__(config, settings)

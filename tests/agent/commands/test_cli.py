@@ -115,7 +115,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["completion"], "SHELL is missing; choose from: bash, zsh, fish"),
         (["sh", "train.sh"], "there is no command sh; to run a program, write chipwatch -- sh ...; see chipwatch --help"),
         (["--once", "--collector", "NVIDA"], "--collector NVIDA: no such collector; did you mean nvidia?"),
-        (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, cloudwatch-promql, grafana"),
+        (["dashboard"], "--cloud is missing; choose from: cloudwatch, cloudwatch-promql, google, grafana"),
         (["config", "neuro"], "config neuro: no such collector, processor or sink; did you mean neuron?"),
         (["list", "xyzzy"], "list xyzzy: no metric fits; `chipwatch list` prints all"),
         (["list", "--once"], "--once: no such option; see chipwatch list --help"),

@@ -13,6 +13,7 @@ from tests.sinks.otlp.conftest import ONE
 
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch_sinks.otlp import CloudwatchOtlpSink, OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
 
 
@@ -43,6 +44,53 @@ def test_cloudwatch_gets_a_signature_that_it_takes(receiver, opened, compression
 def test_the_address_of_cloudwatch_is_the_regions(opened, region, url):
     sink = opened(None, flavour="cloudwatch", region=region)
     assert sink.destination()["endpoint"] == url
+
+
+@pytest.mark.parametrize(
+    ("address", "region"),
+    [
+        ("https://monitoring.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("https://monitoring.eu-west-1.amazonaws.com:443/v1/metrics", "eu-west-1"),
+        ("https://monitoring.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("https://monitoring-fips.us-gov-west-1.amazonaws.com/", "us-gov-west-1"),
+        ("https://monitoring.eu-west-1.api.aws", "eu-west-1"),
+        ("https://vpce-0a1b.monitoring.eu-west-1.vpce.amazonaws.com", "eu-west-1"),
+        ("https://monitoring.example.org", None),
+        ("https://monitoring.eu-west-1.amazonaws.com.example.org", None),
+        ("http://collector:4318/monitoring.eu-west-1.amazonaws.com", None),
+    ],
+)
+def test_an_address_of_cloudwatch_is_known_with_its_region(address, region):
+    config = OtlpSink.Config(endpoint_url=address, region="us-east-1")
+    assert (config.flavour, config.region) == (("cloudwatch", region) if region else ("plain", "us-east-1"))
+    assert OtlpSink(config, {}).limits.max_points == (1000 if region else 4750)
+    assert OtlpSink.Config(flavour="google", endpoint_url=address).flavour == "google"
+
+
+def test_one_word_has_the_address_the_signature_and_the_limits_of_cloudwatch(receiver, monkeypatch):
+    cloudwatch.isolate(monkeypatch)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    sink = CloudwatchOtlpSink(CloudwatchOtlpSink.Config(), {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+    sink.open()
+    assert sink.destination()["endpoint"] == "https://monitoring.eu-west-1.amazonaws.com/v1/metrics"
+    assert (sink.limits.max_points, sink.limits.max_bytes, sink.limits.max_series) == (1000, 900_000, 5000)
+    assert sink.find(()) == 'CloudWatch > Query Studio: {"@resource.service.name"="chipwatch"}'
+    sink.close()
+    sink = CloudwatchOtlpSink(CloudwatchOtlpSink.Config(endpoint_url=receiver.url), {})
+    sink.open()
+    sink.write(ONE)
+    assert fault_of(receiver.requests[0]) is None
+    sink.close()
+
+
+def test_cloudwatch_takes_150_labels_and_the_resources_count():
+    own, machine = ONE[0].metric, Dimensions({f"k{number}": "v" for number in range(147)})  # and three of the service
+    sink = CloudwatchOtlpSink(CloudwatchOtlpSink.Config(), {})
+    assert sink.refuses(own, machine) is None
+    assert sink.refuses(own, machine | {"one": "more"}) == "151 labels, and the receiver takes 150"
+    given = CloudwatchOtlpSink.Config(resource_attributes={"team": "ml"})
+    assert CloudwatchOtlpSink(given, {}).refuses(own, machine) == "151 labels, and the receiver takes 150"
+    assert OtlpSink(OtlpSink.Config(), {}).refuses(own, machine | {"one": "more"}) is None
 
 
 def test_cloudwatch_takes_an_api_key_without_botocores_credentials(receiver, opened, tmp_path):

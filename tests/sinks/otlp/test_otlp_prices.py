@@ -28,7 +28,7 @@ def test_google_charges_a_million_samples():
 
 def test_cloudwatchs_price_is_the_users_or_not_known():
     (line,) = advisor("cloudwatch").costs(Load(bytes=5e9))
-    assert (line.amount, line.unit, line.dollars) == (5.0, "GB", None)
+    assert (line.amount, line.unit, line.dollars, line.missing) == (5.0, "GB", None, "--price-per-gb")
     assert any("--price-per-gb" in note for note in advisor("cloudwatch").notes(Load()))
     assert bill(advisor("cloudwatch", Terms(price_per_gb=0.3)), Load(bytes=5e9)) == pytest.approx(1.5)
 
@@ -36,16 +36,19 @@ def test_cloudwatchs_price_is_the_users_or_not_known():
 def test_beside_it_stands_what_putmetricdata_costs():
     load, config = Load(series=720, requests=438_000, bytes=3e9, points=31e6), OtlpSink.Config(region="us-east-1")
     same = sum(line.dollars for line in CloudwatchPrices(config, Terms()).costs(load._replace(bytes=None)))
-    said = " ".join(advisor("cloudwatch", region="us-east-1").notes(load))
-    assert f"PutMetricData (--sink cloudwatch): {same:,.2f} dollars" in said
-    assert f"{same / 3:,.2f} dollars a GB" in said
-    assert [*advisor("google").notes(load)] == []
+    (said,) = advisor("cloudwatch", region="us-east-1").beside(load)
+    assert f"PutMetricData (--sink cloudwatch) the same series cost {same:,.2f} dollars a month" in said
+    assert f"these 3.000 GB at {same / 3:,.2f} dollars a GB" in said
+    assert [*advisor("google").beside(load)] == []
 
 
 def test_the_bytes_of_a_point_are_its_name_attributes_resource_time_and_value():
     point = LEVEL.point(1, 1.0, Dimensions(gpu="0", hostname="n1"))
-    others = "service.name" + "chipwatch" + "service.version" + "0.1.0" + "service.instance.id" + "n1"
-    wanted = len("test.level" + "gpu0" + "host.namen1" + others) + 16
+    resource = {"service.name": "chipwatch", "service.version": "0.1.0", "service.instance.id": "i-0123456789abcdef0",
+                "host.id": "i-0123456789abcdef0", "host.type": "p5.48xlarge", "host.image.id": "ami-0123456789abcdef0",
+                "host.name": "n1", "cloud.provider": "aws", "cloud.platform": "aws_ec2", "cloud.region": "us-east-1",
+                "cloud.availability_zone": "us-east-1a", "cloud.account.id": "123456789012"}  # fmt: skip
+    wanted = len("test.level" + "gpu0") + sum(len(key + value) for key, value in resource.items()) + 16
     assert advisor("cloudwatch").measure([point, point]) == 2 * wanted
     assert advisor("cloudwatch", gauges="mean-min-max").measure([of_window(point)]) == 3 * wanted
     assert advisor("cloudwatch", gauges="histogram").measure([of_window(point)]) > wanted

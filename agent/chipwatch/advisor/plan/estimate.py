@@ -21,6 +21,7 @@ from chipwatch.config.naming import rename
 from chipwatch.config.options import Config, LevelName
 from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.owner import KUBERNETES, Owner
 from chipwatch.contract.sink import Sink
 from chipwatch.engine import build
@@ -62,6 +63,8 @@ def make(
         _Planner(name, sink, config, advisors[name], machine, hosts=hosts).plan(tuple(f.text for f in rejected[name]))
         for name, sink in sinks.items()
     )
+    if terms.price_per_gb is not None and not any(plan.now.unit == "GB" for plan in plans):
+        raise ConfigError("--price-per-gb: no sink here charges by the GB; CloudWatch does with --sink cloudwatch-otlp")
     read = machine.series, machine.absent, machine.failed
     return Plan(hosts, MONTH, *read, plans, tuple(families), devices if families else 0)
 
@@ -224,12 +227,14 @@ class _Planner:
         load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
         bill: list[Cost] = []
         quotas: list[Quota] = []
+        beside: tuple[str, ...] = ()
         if advisor:
             with asked(self._name):
                 if advisor.measure(()) is not None:
                     size = advisor.measure(self._windowed(wanted, c)) or 0
                     load = load._replace(bytes=hosts * size * MONTH / c.step)
                 bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
+                beside = tuple(advisor.beside(load))
         unit = next((line.unit for line in bill if line.unit), "")
         dollars = [line.dollars for line in bill if line.dollars is not None]
         return Choice(
@@ -245,6 +250,7 @@ class _Planner:
             bill=tuple(bill),
             quotas=tuple(quotas),
             dollars=round(sum(dollars), 2) if advisor and len(dollars) == len(bill) else None,
+            beside=beside,
         )
 
     def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:

@@ -26,6 +26,8 @@ class Choice:
     quotas: tuple[Quota, ...]
     dollars: float | None
     """None if a price is unknown."""
+    beside: tuple[str, ...] = ()
+    """Sentences that compare it with another way to send the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
-from chipwatch.advisor.plan.result import Plan, SinkPlan
+from chipwatch.advisor.plan.result import Choice, Plan, SinkPlan
 from chipwatch.base.redaction import one_line, without_secrets
 from chipwatch.base.table import GAP, TableColumn, cut_middle, table
 from chipwatch.base.text import line_width
@@ -63,8 +63,9 @@ def _about(plan: Plan) -> Iterator[str]:
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield sentences on series above max_series, and on the JSON with all numbers."""
+    """Yield sentences on another way to send, on series above max_series, and on the JSON with all numbers."""
     for sink in plan.sinks:
+        yield from sink.now.beside
         wanted, unmoved = sum(sink.metrics.values()), sum(sink.held.values())
         if sink.max_series and wanted + unmoved > sink.max_series:
             moved = " once every counter has moved" if wanted <= sink.max_series else ""
@@ -96,8 +97,13 @@ def _cells(sink: SinkPlan, number: int) -> tuple[str, ...]:
         f"{choice.series:,}",
         f"{choice.requests:,.0f}",
         "" if choice.volume is None else f"{choice.volume:,.3f} {choice.unit}",
-        UNKNOWN if choice.dollars is None else f"{choice.dollars:,.2f}",
+        _missing(choice) if choice.dollars is None else f"{choice.dollars:,.2f}",
     )
+
+
+def _missing(choice: Choice) -> str:
+    """Return the options that give the prices which are not known, or UNKNOWN if there are none."""
+    return ", ".join({line.missing: 1 for line in choice.bill if line.dollars is None and line.missing}) or UNKNOWN
 
 
 def _wrapped(texts: Iterator[str]) -> Iterator[str]:

@@ -28,18 +28,18 @@ variable "agent" {
   }
 
   validation {
-    condition     = length(var.agent.sinks) > 0 && alltrue([for sink in var.agent.sinks : can(regex("^[a-z][a-z0-9_]*$", sink))])
+    condition     = length(var.agent.sinks) > 0 && alltrue([for sink in var.agent.sinks : can(regex("^[a-z][a-z0-9_-]*$", sink))])
     error_message = "agent: sinks are at least one name of a sink, as in [\"cloudwatch\"]."
   }
 
   validation {
-    condition     = alltrue([for sink in ["cloudwatch", "google"] : !contains(var.agent.sinks, sink) || contains(var.agent.extras, sink) || contains(var.agent.extras, "all")])
-    error_message = "agent: the sinks cloudwatch and google need the extra of their name."
+    condition     = alltrue([for sink, extra in { cloudwatch = "cloudwatch", cloudwatch-otlp = "cloudwatch", google = "google" } : !contains(var.agent.sinks, sink) || contains(var.agent.extras, extra) || contains(var.agent.extras, "all")])
+    error_message = "agent: the sinks cloudwatch and google need the extra of their name, and cloudwatch-otlp needs cloudwatch."
   }
 
   validation {
-    condition     = alltrue([for sink in var.agent.sinks : contains(["cloudwatch", "google", "mlflow", "otlp", "prometheus", "stdout"], sink) || can(regex("(?m)^\\s*\\[\\s*sinks\\.${sink}\\s*[.\\]]", var.agent.config))])
-    error_message = "agent: each of sinks is cloudwatch, google, mlflow, otlp, prometheus or stdout, or the name of a table [sinks.NAME] in config."
+    condition     = alltrue([for sink in var.agent.sinks : contains(["cloudwatch", "cloudwatch-otlp", "google", "mlflow", "otlp", "prometheus", "stdout"], sink) || can(regex("(?m)^\\s*\\[\\s*sinks\\.${sink}\\s*[.\\]]", var.agent.config))])
+    error_message = "agent: each of sinks is cloudwatch, cloudwatch-otlp, google, mlflow, otlp, prometheus or stdout, or the name of a table [sinks.NAME] in config."
   }
 
   validation {

@@ -127,7 +127,7 @@ def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lac
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_each_metric_and_label_of_cloudwatchs_promql_is_in_a_request_of_otlp(document, board):
-    flags = {**OPTIONS, "sinks": {"otlp": {"include": ["*", "agent.*"]}}}
+    flags = {**OPTIONS, "sinks": {"cloudwatch-otlp": {"include": ["*", "agent.*"]}}}
     widgets = document("cloudwatch-promql", flags, families=MACHINES, board=board)["widgets"]
     lines = [line for widget in widgets for line in widget["properties"].get("data", {"queries": ()})["queries"]]
     assert len(lines) > 5

@@ -104,5 +104,5 @@ def test_the_sink_may_be_named_instead_and_may_have_another_name(document):
 
 
 def test_an_unknown_name_lists_those_that_are_there(made):
-    with pytest.raises(ConfigError, match="choose from: cloudwatch, google, cloudwatch-promql, grafana"):
+    with pytest.raises(ConfigError, match="choose from: cloudwatch, cloudwatch-promql, google, grafana"):
         made("loki")

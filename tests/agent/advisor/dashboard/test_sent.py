@@ -166,7 +166,7 @@ def test_unless_told_otherwise_it_shows_this_machine_and_what_the_configuration_
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google, cloudwatch-promql, grafana"),
+        (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, cloudwatch-promql, google, grafana"),
         (["--cloud", "cloudwatch", "--for", "cpu"], "no AWS region, and each graph needs one: set --region or AWS_REGION"),
         (["--cloud", "google", "--for", "gup"], "--for gup: no such collector or family; did you mean gpu?"),
         (["--cloud", "google", "--for", ","], "--for ,: expected words separated by commas; see chipwatch dashboard --help"),

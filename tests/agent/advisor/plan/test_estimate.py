@@ -449,6 +449,19 @@ as configured                      12,000       8,760,000       3,287.60
 """
 
 
+def test_a_price_that_is_not_known_names_its_option_and_the_other_way_stands_beside_it():
+    given = {"sink": ["cloudwatch-otlp"], "region": "us-east-1"}
+    text = plan_text.as_text(whole(**given))
+    row = next(line for line in text.splitlines() if line.startswith("as configured"))
+    assert row.endswith(" GB  --price-per-gb")
+    assert "By PutMetricData (--sink cloudwatch) the same series cost 1.34 dollars a month" in " ".join(text.split())
+    assert "--price-per-gb" not in plan_text.as_text(whole(**given, terms=Terms(price_per_gb=0.5)))
+    with pytest.raises(
+        ConfigError, match="--price-per-gb: no sink here charges by the GB; CloudWatch does with --sink"
+    ):
+        whole(sink=["otlp"], terms=Terms(price_per_gb=0.5))
+
+
 def test_what_is_not_in_the_table_is_in_the_json():
     (sink,) = json.loads(plan_text.as_json(whole(sink=["cloudwatch"], region="us-east-1", hosts=200)))["sinks"]
     assert sink["metrics"] == {"fake.basic": 3}
