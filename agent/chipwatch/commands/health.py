@@ -17,8 +17,8 @@ from chipwatch.config.file import read_file
 from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.net.address import parse_address
+from chipwatch.net.exchange import Exchange, NotHttp, TooLarge, host_of
 from chipwatch.net.status_socket import ask
-from chipwatch.net.timed_socket import TimedSocket, TooLarge
 from chipwatch.service.heartbeat import NAME
 from chipwatch.service.probe import NoHeartbeat, judge
 
@@ -94,17 +94,14 @@ def _file(path: str | None) -> dict[str, Any]:
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
     """Ask a health server; return True for status 200, and a line about the answer."""
-    import http.client
-
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # a wildcard address is asked on loopback
     path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
-    connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + TIMEOUT
     try:
         with socket.create_connection((host, port), TIMEOUT) as sock:
-            connection.sock = TimedSocket(sock, deadline, max_bytes=MAX_BYTES)
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            text = answer.read(2048).decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException, TooLarge) as problem:
+            exchange = Exchange(sock, host_of(host, port), deadline, max_bytes=MAX_BYTES)
+            head = exchange.ask("GET", path, {})
+            text = exchange.body(head, 2048).decode("utf-8", "replace").strip()
+    except (OSError, NotHttp, TooLarge) as problem:
         return False, f"no answer from {host}:{port}: {os_text(problem)}"
-    return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"
+    return head.status == 200, f"{word if head.status == 200 else f'not {word}'}: {text}"

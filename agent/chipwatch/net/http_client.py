@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
-import selectors
+import select
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,12 +19,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from chipwatch.base.redaction import one_line, without
 from chipwatch.contract.errors import Refused, Retryable, os_text
 from chipwatch.net.address import is_loopback, plain
-from chipwatch.net.final_response import FinalResponse
-from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
+from chipwatch.net.exchange import Exchange, Head, Incomplete, NotHttp, TooLarge, host_of, left
 
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 CONNECT_TIMEOUT: Final = 5.0
 """Most seconds to wait for a connection."""
-CHUNK: Final = 1 << 16
 TIME, NAME = "renew it, or set this machine's clock", "check the address"
 CURES: Final = {9: TIME, 10: TIME, 62: NAME, 64: NAME}
 """The remedy for a faulty certificate, by OpenSSL's code of the fault (x509_vfy.h, X509_V_ERR_*)."""
@@ -85,10 +84,12 @@ class HttpClient:
         self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
         self._host, self._port = self._parts.hostname or "", self._parts.port or (443 if self._secure else 80)
+        self._named = host_of(self._host, self._port, default=443 if self._secure else 80)
         self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
         self._too_large = f"the answer has more than {max_bytes} bytes{bytes_option and f' ({bytes_option})'}"
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
+        self._proxy: str | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """Send `body` to the address; raise what `request` raises."""
@@ -101,12 +102,18 @@ class HttpClient:
         Raise Retryable if the network fails, Refused if a certificate or the proxy's settings are at fault.
         """
         deadline = time.monotonic() + self._timeout
-        with self._judged():
+        try:
             if self._socket is None or _has_news(self._socket):
                 self.close()
                 self._socket = self._connect(deadline)
-            timed = TimedSocket(self._socket, deadline, max_bytes=self._max_bytes)
-            return self._exchange(timed, method, path, body, headers)
+            return self._request(self._exchange(self._socket, deadline), method, path, body, headers)
+        except (Refused, Retryable):
+            self.close()
+            raise
+        except (OSError, TooLarge, NotHttp, ValueError) as problem:
+            self.close()
+            self._context = None  # read the certificates again next time
+            raise self._judged(problem) from None
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
@@ -114,30 +121,21 @@ class HttpClient:
         if sock is not None:
             sock.close()
 
-    @contextmanager
-    def _judged(self) -> Iterator[None]:
-        """Turn a failure in the block into Retryable or Refused, and close the connection."""
-        try:
-            yield
-        except (Refused, Retryable):
-            self.close()
-            raise
-        except TooLarge:
-            why: Exception = Retryable(self._too_large)
-        except TimeoutError:
-            why = Retryable(f"no complete answer in {self._timeout:g} s")
-        except IncompleteRead:
-            why = Retryable("the answer is incomplete")
-        except OSError as problem:
+    def _exchange(self, sock: socket.socket, deadline: float) -> Exchange:
+        return Exchange(sock, self._named, deadline, max_bytes=self._max_bytes)
+
+    def _judged(self, problem: Exception) -> Exception:
+        """Return a failure as Retryable or Refused."""
+        if isinstance(problem, TooLarge):
+            return Retryable(self._too_large)
+        if isinstance(problem, TimeoutError):
+            return Retryable(f"no complete answer in {self._timeout:g} s")
+        if isinstance(problem, Incomplete):
+            return Retryable("the answer is incomplete")
+        if isinstance(problem, OSError):
             fault = self._fault_of_tls(problem) if self._secure else None
-            why = fault or Retryable(f"{self._host}:{self._port}: {os_text(problem)}")
-        except (HTTPException, ValueError) as problem:
-            why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
-        else:
-            return
-        self.close()
-        self._context = None  # read the certificates again next time
-        raise why from None
+            return fault or Retryable(f"{self._host}:{self._port}: {os_text(problem)}")
+        return Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
 
     def _fault_of_tls(self, problem: OSError) -> Exception | None:
         if isinstance(problem, ssl.SSLCertVerificationError):
@@ -149,49 +147,29 @@ class HttpClient:
             return Retryable(f"TLS: {plain or problem.reason or 'failed'}")
         return None
 
-    def _exchange(
-        self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    def _request(
+        self, exchange: Exchange, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> HttpAnswer:
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
-        proxy = None if self._secure or self._direct else proxy_of(self._url)
+        proxy = None if self._secure else self._proxy
         every = {**headers, **_login(proxy)}
-        with self._send(sock, method, self._url + path if proxy else target, body, every) as response:
-            answer = self._read(response, _secrets_of(self._parts.query, every))
-            if response.will_close:
-                self.close()
+        head = exchange.ask(method, self._url + path if proxy else target, every, body)
+        answer = self._read(exchange, head, _secrets_of(self._parts.query, tuple(every.items())))
+        if head.is_last:
+            self.close()
         return answer
 
-    def _send(
-        self, sock: TimedSocket, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> HTTPResponse:
-        """Send a request; return the answer before its body is read."""
-        connection = HTTPConnection(self._host, self._port)
-        connection.default_port = 443 if self._secure else 80  # the header Host then leaves it out
-        connection.sock, connection.response_class = sock, FinalResponse
-        connection.request(method, target, body, headers)
-        return connection.getresponse()
-
-    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> HttpAnswer:
-        headers = {name.lower(): value for name, value in response.getheaders()}
+    def _read(self, exchange: Exchange, head: Head, secrets: tuple[str, ...]) -> HttpAnswer:
         try:
-            return HttpAnswer(response.status, headers, self._body(response), secrets)
-        except (TooLarge, HTTPException, ValueError):
-            if response.status < 300:  # without its body, the answer is useless
+            return HttpAnswer(head.status, head.headers, exchange.body(head), secrets)
+        except (TooLarge, NotHttp):
+            if head.status < 300:  # without its body, the answer is useless
                 raise
             self.close()
-            return HttpAnswer(response.status, headers, b"", secrets)
-
-    def _body(self, response: HTTPResponse) -> bytes:
-        """Read the whole body in parts, so that a claimed length does not allocate memory."""
-        body = bytearray()
-        while part := response.read1(CHUNK):
-            body += part
-        if response.length:
-            raise IncompleteRead(bytes(body))
-        return bytes(body)
+            return HttpAnswer(head.status, head.headers, b"", secrets)
 
     def _connect(self, deadline: float) -> socket.socket:
-        proxy = None if self._direct else proxy_of(self._url)
+        proxy = self._proxy = None if self._direct else proxy_of(self._url)
         via = urlsplit(proxy) if proxy else self._parts
         host, port = via.hostname or "", via.port or (443 if via.scheme == "https" else 80)
         who = f"the proxy {host}:{port}"
@@ -206,19 +184,19 @@ class HttpClient:
             if not self._secure:
                 return sock
             if proxy:
-                self._tunnel(TimedSocket(sock, deadline, max_bytes=self._max_bytes), who, _login(proxy))
+                self._tunnel(sock, deadline, who, _login(proxy))
             sock.settimeout(left(deadline))
             return self._get_context().wrap_socket(sock, server_hostname=plain(self._host))
         except BaseException:
             sock.close()
             raise
 
-    def _tunnel(self, sock: TimedSocket, who: str, login: Mapping[str, str]) -> None:
-        """Ask the proxy for a tunnel to the server. http.client could do it, but without limits."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
+    def _tunnel(self, sock: socket.socket, deadline: float, who: str, login: Mapping[str, str]) -> None:
+        """Ask the proxy for a tunnel to the server."""
+        exchange = self._exchange(sock, deadline)
         try:
-            status = self._send(sock, "CONNECT", f"{host}:{self._port}", None, login).status
-        except (ConnectionError, HTTPException) as problem:
+            status = exchange.ask("CONNECT", host_of(self._host, self._port, default=0), login).status
+        except (ConnectionError, NotHttp) as problem:
             raise Retryable(f"{who} gives no valid answer ({type(problem).__name__})") from None
         if status == 407:
             raise Refused(f"{who} answers 407: set user and password, as http://USER:PASSWORD@HOST:PORT")
@@ -254,10 +232,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def date_of(value: str) -> float | None:
-    """Return the date in a header in seconds since the epoch; None if it is not a date."""
+    """Return the date in a header (RFC 9110, section 5.6.7) in seconds since the epoch; None if it is not a date."""
     try:
-        return parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError):
+        _, day, month, year, clock, _ = value.split(" ")
+        when = map(int, (year, f"{MONTHS.index(month) + 1}", day, *clock.split(":")))
+        return datetime(*when, tzinfo=UTC).timestamp()  # type: ignore[misc,arg-type]  # of six numbers
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
@@ -292,9 +272,10 @@ def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
     raise Refused(f"{scheme.upper()}_PROXY: expected http://HOST:PORT or http://USER:PASSWORD@HOST:PORT; {advice}")
 
 
-def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
+@lru_cache(maxsize=1)
+def _secrets_of(query: str, headers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Return the secrets in a request: values of the query and of headers, the latter also without `Bearer`."""
-    values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
+    values = [value for name, value in headers if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
     words = [word for _, _, word in parts]
     secrets = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
@@ -317,6 +298,6 @@ def _login(proxy: str | None) -> dict[str, str]:
 
 def _has_news(sock: socket.socket) -> bool:
     """Return whether an idle connection is unusable, since the server closed it or sent something."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        return bool(selector.select(0))
+    news = select.poll()
+    news.register(sock, select.POLLIN)
+    return bool(news.poll(0))

@@ -6,16 +6,13 @@ import ipaddress
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from chipwatch.net.address import plain
-from chipwatch.net.timed_socket import TimedSocket, TooLarge
-
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
+from chipwatch.net.exchange import Exchange, Incomplete, NotHttp, TooLarge, host_of
 
 T = TypeVar("T")
 
@@ -73,34 +70,32 @@ class MetadataService:
 
     def request(
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
-    ) -> tuple[int, bytes, HTTPMessage]:
-        """Return the status, the body (at most `max_bytes`) and the headers of an answer; raise NoMetadata."""
-        from http.client import HTTPConnection, HTTPException
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """
+        Return the status, the body (at most `max_bytes`) and the headers of an answer, by name in lower case.
 
-        from chipwatch.net.final_response import FinalResponse
-
-        connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
+        Raise NoMetadata.
+        """
+        host, deadline = host_of(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:
             with socket.create_connection((plain(self._host), self._port), TIMEOUT) as sock:  # type: ignore[arg-type]
                 limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
-                connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
-                connection.response_class = FinalResponse
-                connection.request(method, self._path + path, headers=dict(headers))
-                response = connection.getresponse()
-                body = response.read(max_bytes + 1)
+                exchange = Exchange(sock, host, deadline, pause=TIMEOUT, max_bytes=limit)
+                head = exchange.ask(method, self._path + path, headers)
+                body = exchange.body(head, max_bytes + 1)
         except TooLarge:
             raise NoMetadata(f"{self.url} gives an answer that is too large") from None
         except TimeoutError:
             raise NoMetadata(f"{self.url} does not answer") from None
         except OSError as problem:
             raise NoMetadata(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
-        except (HTTPException, ValueError) as problem:
+        except Incomplete:
+            raise NoMetadata(f"{self.url} gives an answer that is cut off") from None
+        except (NotHttp, ValueError) as problem:
             raise NoMetadata(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
         if len(body) > max_bytes:
             raise NoMetadata(f"{self.url} gives an answer that is too large")
-        if response.length:  # bytes that are missing; http.client does not notice
-            raise NoMetadata(f"{self.url} gives an answer that is cut off")
-        return response.status, body, response.headers
+        return head.status, body, head.headers
 
 
 def parse_json(body: bytes, shape: type[T], wrong: str) -> T:

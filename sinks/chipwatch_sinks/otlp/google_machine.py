@@ -110,7 +110,7 @@ def is_plain(env: Mapping[str, str]) -> bool:
 def _get(service: metadata_service.MetadataService, path: str) -> bytes:
     """Return the metadata server's answer; raise NoMetadata."""
     status, body, headers = service.request("GET", path, metadata_service.FLAVOR)
-    if headers.get("Metadata-Flavor") != metadata_service.FLAVOR["Metadata-Flavor"]:
+    if headers.get("metadata-flavor") != metadata_service.FLAVOR["Metadata-Flavor"]:
         raise metadata_service.NoMetadata(f"{service.url} is not Google's metadata server")
     if status != 200:
         kind = _NoAccount if status in (403, 404) else metadata_service.NoMetadata

@@ -339,10 +339,9 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.net.aws_answers",
         "chipwatch.net.aws_regions",
         "chipwatch.net.aws_signer",
+        "chipwatch.net.exchange",
         "chipwatch.net.faults",
-        "chipwatch.net.final_response",
         "chipwatch.net.http_client",
-        "chipwatch.net.timed_socket",
     ]
     assert sorted(json.loads(done.stdout)) == sorted([*contract, *net])
     assert len(double.datums) == 1

@@ -88,7 +88,7 @@ def test_a_success_has_status_200_the_request_id_and_an_empty_body_or_an_object(
         (http(200, b"{}{}", ID), "not CloudWatch's"),
         (http(200, b'{"__type": 5}', ID), "not CloudWatch's"),
         (http(200, gzip.compress(b"{}"), ID, JSON, "Content-Encoding: gzip"), "not CloudWatch's"),
-        (http(200, b"", ID, "Content-Length: 500"), "not CloudWatch's"),
+        (http(200, b"", ID, "Content-Length: 500"), "not valid HTTP"),
         (http(200, b'{"__type": "InternalFailure"}', ID, JSON), "answers 200 InternalFailure"),
         (http(200, b'{"__type": null}', ID, JSON), "answers 200"),
         (http(200, b'{"__type": "com.amazonaws.cloudwatch#AccessDenied"}', ID, JSON), "answers 200 AccessDenied"),

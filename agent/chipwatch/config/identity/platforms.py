@@ -209,7 +209,7 @@ class Gce(RemoteSource):
             # is wanted that only Google has.
             may_start = is_pod and self._hardware.is_hidden and not {*wanted} <= ELSEWHERE
             raise NoMetadata(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
-        if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
+        if headers.get("metadata-flavor") != FLAVOR["Metadata-Flavor"]:
             raise NoMetadata(f"{service.url} is not Google's metadata server")
         self._has_answered = True
         origin = f"{service.url}{ROOT}"
