@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,13 @@ def test_a_switch_from_one_name_over_both_to_the_other_loses_no_increase():
     assert [turn for turn, _ in later] == [*range(11, 31)]
     assert all(value == 700e3 * turn for turn, value in former)
     assert all(value == 700.0 * turn for turn, value in later)
+
+
+def test_who_holds_the_gpu_is_on_both_names():
+    held = replace(metric("gpu.energy"), dims=("gpu", "uuid", "pod"), owner=("pod",))
+    sent = naming(BOTH)(Datapoint(held, 7.0, GPU | {"pod": "train-0"}, 9 * S, 1, 4 * S, None, 2.0))
+    for name in ENERGY:
+        assert (sent[name].dims["pod"], sent[name].metric.owner) == ("train-0", ("pod",))
 
 
 def test_the_last_xid_has_both_names_and_is_the_same_one():
