@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -15,8 +15,8 @@ FORGET: Final = 3600 * 10**9
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 _new: Final = tuple.__new__
 """Makes a Datapoint in half the time of a call with its fields."""
-SLOWEST: Final = 20 * 10**9
-"""Nanoseconds between two points of the series that are read least often, and some more."""
+SLOWEST: Final = 15 * 10**9
+"""Nanoseconds between two points of a series that is read least often."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,8 +25,10 @@ class HolderSeries:
 
     metric: Metric
     dims: Dimensions
-    at: int = 0
-    """Time of its last point (ns since the epoch)."""
+    last: Datapoint
+    """The device's last point in the time of this holder."""
+    gap: int = SLOWEST
+    """About the nanoseconds between two points; it begins at SLOWEST and nears a shorter one by halves."""
     start: int = 0
     """For a counter: the time from which on it counts (ns since the epoch); 0: it has no point yet."""
     total: float = 0.0
@@ -55,21 +57,18 @@ class OwnerLabels:
         """A device's series -> that of each present holder."""
         self._known: dict[tuple[str, Dimensions], HolderSeries] = {}
         """The series of all holders of the last hour."""
-        self._last: dict[tuple[str, Dimensions], Datapoint] = {}
-        """The last points of devices' series."""
-        self._changed = set[Dimensions]()
-        """The devices that have another holder than in the last points."""
+        self._former: dict[tuple[str, Dimensions], Sequence[HolderSeries]] = {}
+        """`_series` before a change, until the next points."""
 
     def update(self, points: Iterable[Datapoint], end: Callable[[], object]) -> None:
         """Ask who holds the devices of a tick's points; call `end` first if that is not as before."""
         devices = {device_of(point.dims) for point in points} - {NO_DIMENSIONS}
         now = {device: self._labels_of(device) for device in devices}
-        changed = {device for device, labels in now.items() if self._labels.get(device, labels) != labels}
-        if changed:
+        if any(self._labels.get(device, labels) != labels for device, labels in now.items()):
             end()
-            newest = max((one.at for one in self._known.values()), default=0)
-            self._known = {key: one for key, one in self._known.items() if newest - one.at < FORGET}
-            self._series, self._labels, self._changed = {}, now, changed
+            newest = max((one.last.at for one in self._known.values()), default=0)
+            self._known = {key: one for key, one in self._known.items() if newest - one.last.at < FORGET}
+            self._series, self._former = {}, self._series
         self._labels |= now
 
     def _labels_of(self, device: Dimensions) -> Sequence[Dimensions]:
@@ -77,51 +76,53 @@ class OwnerLabels:
         labels = {Dimensions({key: word for key in self._keys if (word := owner.label(key))}) for owner in owners}
         return sorted(labels - {NO_DIMENSIONS}, key=lambda dims: dims.items_sorted) or (NO_DIMENSIONS,)
 
-    def series(self, metric: Metric, dims: Dimensions) -> Sequence[HolderSeries]:
-        """Return the series of each holder for a series of a device; () for a series that stays as it is."""
+    def series(self, point: Datapoint) -> Sequence[HolderSeries]:
+        """Return the series of each holder for a point of a device; () for one that stays as it is."""
+        metric, dims = point.metric, point.dims
         if (series := self._series.get((metric.name, dims))) is None:
             if not (labels := self._labels.get(device_of(dims))):
                 return ()
             is_apart = "job" in metric.dims or "endpoint" in metric.dims or not dims.keys().isdisjoint(self._keys)
-            series = [] if is_apart else [self._of_holder(metric, dims | each, tuple(each)) for each in labels]
+            series = [] if is_apart else [self._of_holder(point, tuple(each), dims | each) for each in labels]
             self._series[metric.name, dims] = series
         return series
 
-    def _of_holder(self, metric: Metric, dims: Dimensions, keys: tuple[str, ...]) -> HolderSeries:
-        owned = replace(metric, dims=(*metric.dims, *keys), owner=keys) if keys else metric
-        return self._known.setdefault((metric.name, dims), HolderSeries(owned, dims))
+    def _of_holder(self, point: Datapoint, keys: tuple[str, ...], dims: Dimensions) -> HolderSeries:
+        metric = replace(point.metric, dims=(*point.metric.dims, *keys), owner=keys) if keys else point.metric
+        return self._known.setdefault((metric.name, dims), HolderSeries(metric, dims, point))
 
     def __call__(self, points: Iterable[Datapoint]) -> list[Datapoint]:
         """Return the points of a window with the labels."""
         labelled = []
         for point in points:
-            if series := self.series(point.metric, point.dims):
-                labelled += [self._point(one, point) for one in series]
-                self._last[point.metric.name, point.dims] = point
-            else:
-                labelled.append(point)
-        if self._scraped and self._changed:
-            labelled += self._again()
+            series = self.series(point)
+            labelled += [self._point(one, point) for one in series] if series else [point]
+        if self._scraped and self._former:
+            labelled += self._again(max((point.at for point in labelled), default=0))
         return labelled
 
-    def _again(self) -> list[Datapoint]:
-        """Return the last points of the changed devices' series that are not in this tick, with the new holders."""
-        oldest = max((point.at for point in self._last.values()), default=0) - SLOWEST
-        absent = [point for key, point in self._last.items() if key not in self._series and point.at > oldest]
-        late = [point._replace(window_start=point.at, increase=None) for point in absent]
-        ours = [point for point in late if device_of(point.dims) in self._changed]
-        self._changed = set()
-        return [self._point(one, point) for point in ours for one in self.series(point.metric, point.dims)]
+    def _again(self, at: int) -> Iterator[Datapoint]:
+        """Yield the last points of series that are read less often, where the holder of the device has changed."""
+        former, self._former = self._former, {}
+        for key, series in former.items():
+            if key not in self._series and series and at - series[0].last.at < 0.75 * series[0].gap:
+                point = series[0].last
+                if (present := self.series(point)) != series:
+                    point = point._replace(window_start=point.at, increase=None)
+                    yield from (self._point(one, point) for one in present)
 
     def _point(self, series: HolderSeries, point: Datapoint) -> Datapoint:
         """Return a device's point as that of a holder."""
-        _, value, _, series.at, since, start, summary, increase = point
+        _, value, _, at, since, start, summary, increase = point
+        if at > series.last.at > 0:
+            series.gap = max(at - series.last.at, series.gap // 2)
+        series.last = point
         if series.metric.kind is COUNTER:
-            series.start = series.start or start or series.at
+            series.start = series.start or start or at
             series.total += increase or 0.0
             is_kept = self._scraped and series.metric.counts_events
             value, since = (value, None) if is_kept else (series.total, series.start)
-        return _new(Datapoint, (series.metric, value, series.dims, series.at, since, start, summary, increase))
+        return _new(Datapoint, (series.metric, value, series.dims, at, since, start, summary, increase))
 
 
 @lru_cache(maxsize=20_000)

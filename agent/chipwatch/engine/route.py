@@ -172,7 +172,7 @@ class Route:
         """Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted."""
         if not self._wants(metric):
             return None
-        series = self.owners.series(metric, dims) if self.owners else ()
+        series = self.owners.series(metric.point(0, 0.0, dims)) if self.owners else ()
         all_dims = [one.dims for one in series] or [dims]
         return self._admission is None or all(self._admission.has_room((metric.name, each)) for each in all_dims)
 

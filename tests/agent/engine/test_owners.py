@@ -163,8 +163,14 @@ def test_a_page_changes_as_a_whole_and_a_series_that_is_read_less_often_is_on_it
     assert node.tick((POWER, 510.0)) == {("gpu.power", "b"): 510.0}
     assert node.tick((ENERGY, 160.0)) == {("gpu.energy", "b"): 60.0}
     assert (node.sink.points[-1].start_time - 600 * S) // S == 5, "the last reading before the change"
-    assert node.tick((ENERGY, 160.0), holders=[]) == {("gpu.energy", None): 0.0, ("gpu.power", None): 510.0}
-    assert node.tick((ENERGY, 160.0), holders=[pod("a")], seconds=30) == {("gpu.energy", "a"): 0.0}
+    assert node.tick((POWER, 520.0), holders=[]) == {("gpu.power", None): 520.0, ("gpu.energy", None): 0.0}
+
+
+def test_a_series_that_had_a_point_in_each_tick_and_ended_does_not_come_back_with_another_holder():
+    node = Node(scraped=True)
+    for _ in range(5):
+        node.tick((POWER, 500.0), (LOAD, 1.0), holders=[pod("a")])
+    assert node.tick((POWER, 510.0), holders=[pod("b")]) == {("gpu.power", "b"): 510.0}
 
 
 def test_max_series_counts_the_series_of_each_holder():
