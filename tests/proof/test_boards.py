@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ BOARDS = ROOT / "dashboards/grafana"
 NAMES = ("native", "dcgm", "dcgm4.7")
 READ = Path(__file__).with_name("grafana_read.py")
 VARIABLES = {"$instance": ".*", "$__rate_interval": "10s", "$__interval": "10s"}
+BOTH = {"dcgm,dcgm4.7": "through-dcgm4.7"}
+"""Two profiles side by side, and the folder of their files."""
 ABSENT = {
     # hardware that the invented node has not, or a log that needs a right
     "CPU throttle events",
@@ -44,6 +47,10 @@ ABSENT = {
     "PCIe link width",
     "PCIe links degraded",
     "RDMA operations",
+    "RDMA pause frames",
+    "RDMA pause storms",
+    "RDMA pause time",
+    "RDMA priority traffic",
     "Kernel events",
     "Kernel events by kind",
     "Kernel log lost",
@@ -61,7 +68,7 @@ ABSENT = {
 """Titles of panels that may be empty."""
 
 
-@pytest.mark.parametrize("names", [*NAMES, "through-dcgm4.7"])
+@pytest.mark.parametrize("names", [*NAMES, *BOTH.values()])
 def test_grafanas_model_knows_every_key_of_the_shipped_dashboards(names):
     for file in sorted((BOARDS / names).glob("*.json")):
         board = file.read_text()
@@ -107,17 +114,19 @@ def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, name
 
 
 def panels(names):
-    """Yield board, title and expressions of each shipped panel, with Grafana's variables replaced."""
-    for file in sorted((BOARDS / names).glob("*.json")):
-        for panel in json.loads(file.read_text())["panels"]:
-            texts = [target["expr"] for target in panel.get("targets", ())]
-            for variable, value in VARIABLES.items():
-                texts = [text.replace(variable, value) for text in texts]
+    """Yield board, title and expressions of each shipped panel, with Grafana's variables replaced by each of their values."""
+    for file in sorted((BOARDS / BOTH.get(names, names)).glob("*.json")):
+        board = json.loads(file.read_text())
+        chosen = [one["query"].split(",") for one in board["templating"]["list"] if one["name"] == "names"] or [[" : "]]
+        for panel, (choice, _, value) in product(board["panels"], (each.partition(" : ") for each in chosen[0])):
+            texts = [target["expr"].replace("${names}", value) for target in panel.get("targets", ())]
+            for variable, replacement in VARIABLES.items():
+                texts = [text.replace(variable, replacement) for text in texts]
             if texts:
-                yield file.stem, panel["title"], texts
+                yield f"{file.stem} {choice}", panel["title"], texts
 
 
-@pytest.mark.parametrize("names", ["native", "dcgm4.7"])
+@pytest.mark.parametrize("names", ["native", "dcgm4.7", *BOTH])
 def test_a_busy_node_leaves_no_panel_empty(programs, until, tmp_path, names):
     try:
         node = Node(tmp_path, 0, build(tmp_path))
@@ -127,7 +136,9 @@ def test_a_busy_node_leaves_no_panel_empty(programs, until, tmp_path, names):
     running = node.start("--sink", "prometheus", "--interval", "1", "--names", names,
                          CHIPWATCH_SINKS__PROMETHEUS__LISTEN=listen)  # fmt: skip
     wanted = {(board, title): texts for board, title, texts in panels(names)}
-    rules = [ROOT / "dashboards/prometheus" / names / name for name in ("alerts.json", "records.json")]
+    rules = [
+        file for file in (ROOT / "dashboards/prometheus" / BOTH.get(names, names)).iterdir() if file.stem != "tests"
+    ]
     try:
         with Prometheus(programs, tmp_path, listen, rules=rules) as server:
 
