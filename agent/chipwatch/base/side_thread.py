@@ -58,22 +58,33 @@ class SideThread:
                 self._selector.unregister(key.fileobj)
 
     def _run(self) -> None:
+        following = 0.0
         while True:
-            wait = min(self._due.values(), default=math.inf) - time.monotonic()
-            ready = [key.data for key, _ in self._selector.select(None if wait == math.inf else wait)]
-            if None in ready:
-                os.read(self._rung, 4096)
-            now = time.monotonic()
-            for turn in [turn for turn, due in [*self._due.items()] if due <= now or turn in ready]:
-                try:
-                    pause = turn()
-                except Exception:
-                    log.exception("a server or the watchdog ends by a bug")
-                    self.remove(turn)
-                    continue
-                with self._lock:
-                    if turn in self._due:  # it may have been removed meanwhile
-                        self._due[turn] = math.inf if pause is None else time.monotonic() + pause
+            wait = following - time.monotonic()
+            for key, _ in self._selector.select(None if wait == math.inf else wait):
+                if key.data:
+                    following = min(following, self._give_turn(key.data))
+                else:
+                    os.read(self._rung, 4096)
+                    following = 0.0
+            if (now := time.monotonic()) >= following:
+                for turn in [turn for turn, due in [*self._due.items()] if due <= now]:
+                    self._give_turn(turn)
+                following = min([*self._due.values()], default=math.inf)
+
+    def _give_turn(self, turn: Turn) -> float:
+        """Call `turn`, unless it was removed; return the time of its next call at the latest (monotonic seconds)."""
+        try:
+            pause = turn() if turn in self._due else None
+        except Exception:
+            log.exception("a server or the watchdog ends by a bug")
+            self.remove(turn)
+            pause = None
+        due = math.inf if pause is None else time.monotonic() + pause
+        with self._lock:
+            if turn in self._due:
+                self._due[turn] = due
+        return due
 
 
 SIDE: Final = SideThread()
