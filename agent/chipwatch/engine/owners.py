@@ -28,7 +28,7 @@ class HolderSeries:
     last: Datapoint
     """The device's last point in the time of this holder."""
     gap: int = SLOWEST
-    """About the nanoseconds between two points; it begins at SLOWEST and nears a shorter one by halves."""
+    """About the nanoseconds between two points; it begins at SLOWEST and nears a shorter one by eighths."""
     start: int = 0
     """For a counter: the time from which on it counts (ns since the epoch); 0: it has no point yet."""
     total: float = 0.0
@@ -105,7 +105,7 @@ class OwnerLabels:
         """Yield the last points of series that are read less often, where the holder of the device has changed."""
         former, self._former = self._former, {}
         for key, series in former.items():
-            if key not in self._series and series and at - series[0].last.at < 0.75 * series[0].gap:
+            if key not in self._series and series and at - series[0].last.at < 0.9 * series[0].gap:
                 point = series[0].last
                 if (present := self.series(point)) != series:
                     point = point._replace(window_start=point.at, increase=None)
@@ -115,7 +115,7 @@ class OwnerLabels:
         """Return a device's point as that of a holder."""
         _, value, _, at, since, start, summary, increase = point
         if at > series.last.at > 0:
-            series.gap = max(at - series.last.at, series.gap // 2)
+            series.gap = max(at - series.last.at, series.gap * 7 // 8)
         series.last = point
         if series.metric.kind is COUNTER:
             series.start = series.start or start or at

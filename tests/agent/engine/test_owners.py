@@ -168,7 +168,7 @@ def test_a_page_changes_as_a_whole_and_a_series_that_is_read_less_often_is_on_it
 
 def test_a_series_that_had_a_point_in_each_tick_and_ended_does_not_come_back_with_another_holder():
     node = Node(scraped=True)
-    for _ in range(5):
+    for _ in range(12):
         node.tick((POWER, 500.0), (LOAD, 1.0), holders=[pod("a")])
     assert node.tick((POWER, 510.0), holders=[pod("b")]) == {("gpu.power", "b"): 510.0}
 
