@@ -68,6 +68,7 @@ from pathlib import Path
 from chipwatch.history.columns import NotARecording, load
 from chipwatch.contract.errors import CommandError
 for path in sorted(Path(sys.argv[1]).iterdir()):
+    begun = time.process_time()
     try:
         recorded = load(path)
         print(len(recorded.columns), "series,", recorded.broken, "broken,", len(recorded.events), "events")
@@ -75,16 +76,16 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         print(problem)
     recorded = None
     assert int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) <= 200 << 10, path
-    assert time.process_time() < float(sys.argv[2]), path
+    assert time.process_time() - begun < float(sys.argv[2]), path
 """
 SECONDS = 15
 """Of CPU time for each file: three times what an idle machine takes at most."""
 
 
-def bounded(folder, seconds=SECONDS):
+def bounded(folder):
     """Load all files of a folder in a process that takes at most 200 MB; return a line for each."""
     done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, folder, str(seconds)], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-c", BOUNDED, folder, str(SECONDS)], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -94,36 +95,32 @@ ONE = b'{"series":[%b]}'
 MANY_PAIRS = b"".join(b'"%d":"",' % n for n in range(150_000)) + b'"z":""'
 
 
-@pytest.mark.parametrize(
-    ("row", "times", "says"),
-    [
-        (b"\0" * (1 << 20), 200, "16 broken"),
-        (b"0" * (32 << 20), 4, "4 broken"),
-        (b'{"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, "1 series"),
-        (b'{"series":[' + b"{}," * 5_500_000 + b"{}]}", 1, "more than 256 MB"),
-        (b'{"series":[' + b"{}," * 40_000 + b"{}]}", 2000, "more than"),
-        (ONE % (b'{"start":1},' * 9999 + b"{}"), 2000, "more than"),
-        ((b'{"event":{"at":1,"cause":"' + b"x" * 1000 + b'"}}\n') * 1000, 20, "1 events"),
-        (b'{"event":{"at":%d,"cause":"' + b"x" * 4_000_000 + b'"}}', 100, "more than"),
-        (b'{"event":{"at":%d,"cause":"x","dims":{' + MANY_PAIRS + b"}}}", 20, "more than"),
-        (ONE.replace(b"%b", b'{"name":"%d","dims":{' + MANY_PAIRS + b"}}"), 20, "more than"),
-        (ONE.replace(b"%b", b'{"name":"%d' + b"x" * 4_000_000 + b'"}'), 20, "more than"),
-        (b'{"at":1,"row":[' + b"1," * 4_000_000 + b"1]}", 9, "1 broken"),
-        (b"{}\n" * 100_000, 20, "more than 256 MB"),
-        (b'{"x":"' + b"x" * 4_000_000 + b'"}', 200, "more than 256 MB"),
-    ],
-    ids=[
-        "zeros", "endless line", "endless series", "empty series", "empty series again", "pieces", "the same event",
-        "long events", "events of many dimensions", "many dimensions", "long names", "endless row", "nothing", "unknown",
-    ],
-)  # fmt: skip
-def test_a_bomb_takes_bounded_time_and_memory(tmp_path, row, times, says):
-    member = gzip.compress(row + b"\n", 1)
-    with written(tmp_path / "bomb", *GOOD).open("ab") as file:
-        for n in range(times):
-            file.write(gzip.compress(row % n + b"\n", 1) if b"%d" in row else member)
-    (line,) = bounded(tmp_path)
-    assert says in line
+BOMBS = [
+    ("zeros", b"\0" * (1 << 20), 200, "16 broken"),
+    ("endless line", b"0" * (32 << 20), 4, "4 broken"),
+    ("endless series", b'{"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, "1 series"),
+    ("empty series", b'{"series":[' + b"{}," * 5_500_000 + b"{}]}", 1, "more than 256 MB"),
+    ("empty series again", b'{"series":[' + b"{}," * 40_000 + b"{}]}", 2000, "more than"),
+    ("pieces", ONE % (b'{"start":1},' * 9999 + b"{}"), 2000, "more than"),
+    ("the same event", (b'{"event":{"at":1,"cause":"' + b"x" * 1000 + b'"}}\n') * 1000, 20, "1 events"),
+    ("long events", b'{"event":{"at":%d,"cause":"' + b"x" * 4_000_000 + b'"}}', 100, "more than"),
+    ("events of many dimensions", b'{"event":{"at":%d,"cause":"x","dims":{' + MANY_PAIRS + b"}}}", 20, "more than"),
+    ("many dimensions", ONE.replace(b"%b", b'{"name":"%d","dims":{' + MANY_PAIRS + b"}}"), 20, "more than"),
+    ("long names", ONE.replace(b"%b", b'{"name":"%d' + b"x" * 4_000_000 + b'"}'), 20, "more than"),
+    ("endless row", b'{"at":1,"row":[' + b"1," * 4_000_000 + b"1]}", 9, "1 broken"),
+    ("nothing", b"{}\n" * 100_000, 20, "more than 256 MB"),
+    ("unknown", b'{"x":"' + b"x" * 4_000_000 + b'"}', 200, "more than 256 MB"),
+]
+
+
+def test_a_bomb_takes_bounded_time_and_memory(tmp_path):
+    for name, row, times, _ in BOMBS:
+        member = gzip.compress(row + b"\n", 1)
+        with written(tmp_path / name, *GOOD).open("ab") as file:
+            for n in range(times):
+                file.write(gzip.compress(row % n + b"\n", 1) if b"%d" in row else member)
+    for (_, _, _, says), line in zip(sorted(BOMBS), bounded(tmp_path), strict=True):
+        assert says in line
 
 
 def changed(value, rng):
@@ -155,7 +152,7 @@ def test_a_recording_that_is_changed_at_random_takes_bounded_time_and_memory(tmp
             written(folder / f"{n:03}", *(changed(line, rng) if rng.random() < 0.5 else line for line in lines))
         else:
             (folder / f"{n:03}").write_bytes(damaged(damaged(whole, rng), rng))
-    assert len(bounded(folder, 40 * SECONDS)) == 40
+    assert len(bounded(folder)) == 40
 
 
 def test_lines_of_another_kind_are_not_read_without_end(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def check(points, tagged):
 
 
 @settings(
-    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(
     given=st.lists(trees() | bytes_(), min_size=1, max_size=4),
@@ -131,7 +131,7 @@ def test_mutated_records_never_raise_and_the_next_record_counts(given, tagged, e
     assert all(text.isprintable() and len(text) < 300 for text in records.reader.take_problems())
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_records_are_the_same_however_the_pipe_cuts_them(data):
     pretty = json.dumps(record(), indent=1)
