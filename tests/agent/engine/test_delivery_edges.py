@@ -8,7 +8,7 @@ import pytest
 from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.contract.sink import Limits
 from chipwatch.engine.delivery import Worker
 from chipwatch.engine.spool.queue import Spool
@@ -60,19 +60,9 @@ def delivered(sink, until, **more):
     return worker
 
 
-def test_each_failure_in_a_row_doubles_the_wait_up_to_a_minute(bounds, until):
-    delivered(Failing(*[Retryable("x")] * 8), until)
-    assert bounds == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
-def test_each_bug_in_a_row_doubles_the_wait(bounds, until):
-    delivered(Failing(*[KeyError("x")] * 3), until)
-    assert bounds == [1, 2, 4]
-
-
-def test_what_is_refused_waits_half_a_minute_and_then_a_whole_one(bounds, until):
-    delivered(Failing(*[Refused("x")] * 4), until)
-    assert bounds == [30, 60, 60, 60]
+def test_each_failure_of_a_kind_in_a_row_doubles_the_wait_up_to_a_minute(bounds, until):
+    delivered(Failing(*[Retryable("x")] * 8, *[Refused("x")] * 3, *[KeyError("x")] * 3), until)
+    assert bounds == [1, 2, 4, 8, 16, 32, 60, 60, 30, 60, 60, 1, 2, 4]
 
 
 def test_a_delay_that_the_service_names_leaves_our_back_off_alone_and_counts_as_a_failure(bounds, until):
@@ -102,21 +92,6 @@ def test_a_service_that_begins_to_reject_every_point_is_reported_until_it_takes_
     finally:
         worker.stop()
         assert worker.join(LONG)
-
-
-def test_the_end_of_the_reader_calls_on_closed(caplog, until):
-    caplog.set_level("INFO")
-    spool, left = Spool("mem"), []
-    worker = Worker("mem", Failing(SinkClosed("the reader has gone")), spool)
-    worker.on_closed = lambda: left.append(True)
-    worker.start()
-    spool.append([LOAD.point(1, 1.0)])
-    worker.wake()
-    until(lambda: spool.ledger.dropped == {"reader gone": 1})
-    worker.stop()
-    assert worker.join(LONG)
-    assert left == [True]
-    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", "mem: the reader has gone")]
 
 
 def test_a_worker_describes_where_its_points_go_by_the_sink_where_no_destination_is_known(tmp_path):
