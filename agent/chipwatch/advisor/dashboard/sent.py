@@ -13,12 +13,11 @@ from chipwatch.config import plugins
 from chipwatch.config.identity.names import OF_POINTS
 from chipwatch.config.instances import build_processors
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
-from chipwatch.config.naming.profiles import Profile, profiles
+from chipwatch.config.naming.profiles import profiles
 from chipwatch.config.naming.rename import Copier, renamer, tables_of_copies
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import Former, SentMetric
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.contract.errors import ConfigError
 from chipwatch.engine.build import build_filter
 
 SECOND: Final = 10**9
@@ -112,33 +111,24 @@ def _sent(point: Datapoint, new: Datapoint, machine: Sequence[str]) -> SentMetri
     return SentMetric(metric, new.metric.name, new.metric.unit, factor, dims, in_name, copy=is_copy)
 
 
-def _moved(first: Profile, second: Profile) -> Iterable[str]:
-    """Return the keys of the machine's dimensions that only one of two profiles has."""
-    return chain.from_iterable(first.machine.items() ^ second.machine.items())
-
-
-def _joined(way: SentMetric, before: SentMetric | None, moved: Iterable[str]) -> SentMetric:
-    """Return the form in the last profile, which graphs draw, with its name in the one before."""
-    if before is None:
-        return way
-    keys = tuple(sorted({*moved, *(set(way.dims) ^ set(before.dims))}))
-    return way._replace(former=Former(before.name, before.unit, before.factor, keys))
+def _former(way: SentMetric, before: SentMetric, moved: Iterable[str]) -> Former:
+    """Return what a metric is called by `before`, its form in the profile before; `moved` are the machine's keys."""
+    return Former(before.name, before.unit, before.factor, tuple(sorted({*moved, *(set(way.dims) ^ set(before.dims))})))
 
 
 def _renamed(
     points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
 ) -> Iterable[SentMetric]:
     """Rename points by the naming profile; return each name and set of dimensions once."""
-    try:
-        rename = renamer(config.names)
-    except LookupError as problem:
-        raise ConfigError(str(problem)) from problem
+    rename, tools = renamer(config.names), profiles(config.names)[0]
     copiers = [
         Copier({key: copy for key, copy in table.items() if table is not tool.copies or copy.rate or copy.last_of},
                cumulative=tool.cumulative)
         for tool, table in tables_of_copies(config.names)
     ]  # fmt: skip
-    moved = {key for two in pairwise(profiles(config.names)[0]) for key in _moved(*two)}
+    moved = {
+        key for one, other in pairwise(tools) for pair in one.machine.items() ^ other.machine.items() for key in pair
+    }
     metrics: dict[tuple[str, str, tuple[str, ...]], SentMetric] = {}
     series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
@@ -154,10 +144,11 @@ def _renamed(
                 unknown.add(point.metric.name)
                 continue
             way = _sent(point, new, [*machine, *moved])
-            ways[way.copy] = _joined(way, ways.get(way.copy), moved)
+            before = ways.get(way.copy)
+            ways[way.copy] = way._replace(former=before and _former(way, before, moved))
         for sent in ways.values():
-            if before := metrics.get(_order(sent)):  # the same form with other values of a renamed dimension
-                sent = before._replace(in_name=_common(before.in_name, sent.in_name))  # noqa: PLW2901
+            if other := metrics.get(_order(sent)):  # the same form with other values of a renamed dimension
+                sent = other._replace(in_name=_common(other.in_name, sent.in_name))  # noqa: PLW2901
             metrics[_order(sent)] = sent
             series.setdefault(_order(sent), set()).add(point.dims)  # several collectors may yield the same series
     notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
