@@ -15,7 +15,7 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Me
 from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, labels
 
-KNOWN: Final = 10_000
+KNOWN: Final = 25_000
 """Most series whose texts are kept although they are not on the page."""
 SLOWEST: Final = 15.0
 """Usual seconds between two readings of collectors that do not read at each tick."""
@@ -25,6 +25,8 @@ GZIP_8K: Final = 16 + 13
 """zlib's `wbits` for gzip with a window of 8 KiB: a page is as small as with 32 KiB, for an eighth of the memory."""
 SMALL: Final = 8192
 """Bytes below which a page is not compressed: six packets hold it, and gzip takes a fifth of a scrape's CPU time."""
+MOST_ORDERS: Final = 8
+"""Numbers of points in a tick whose order is remembered."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
 """Names of the metric with the machine's labels: of its samples, and of its family in OpenMetrics."""
@@ -67,9 +69,10 @@ class _Series:
     stays: int = 1
     """Ticks that the series stays on the page after a sample."""
 
-    def may_end(self, now: int) -> bool:
-        """Return whether it may leave the page in the tick `now`: a holder's series, as soon as another one holds."""
-        return now - self.seen >= (1 if self.metric.owner else self.stays)
+    @property
+    def end(self) -> int:
+        """The tick in which it may leave the page: a holder's series, as soon as another one holds."""
+        return self.seen + (1 if self.metric.owner else self.stays)
 
 
 class Page:
@@ -95,7 +98,10 @@ class Page:
         self._machine: dict[str, str] = {}
         self._shown: list[_Series] = []
         self._families: list[tuple[Family, list[_Series]]] = []
-        self._order: list[_Series] = []  # series in the order of the last tick's points, likely also the next tick's
+        self._orders: dict[int, list[_Series]] = {}
+        """Number of points -> the series of the last tick with so many, in their order: likely the next such tick's."""
+        self._many = self._ends = 0
+        """Points of the last tick, and the first tick in which a series that had no sample then may leave the page."""
         self._tick = 1  # in a series, tick 0 means that it had no sample yet
         self._written: dict[tuple[Format, bool], bytes] = {}
         self._texts: dict[tuple[Format, str], str] = {}
@@ -124,14 +130,15 @@ class Page:
         with self._lock:
             self._tick = now = self._tick + 1
             self._written.clear()
-            rejected, last, joined, strayed, fresh = list[Rejected](), now - 1, False, False, 0
-            for point, expected in zip(tick, chain(self._order, repeat(None)), strict=False):
+            rejected, joined, strayed, fresh = list[Rejected](), False, False, 0
+            order = self._orders.get(len(tick), [])
+            for point, expected in zip(tick, chain(order, repeat(None)), strict=False):
                 if (
                     expected is not None
                     and expected.dims is point[2]
                     and expected.metric is point[0]
-                    and expected.seen == last
-                    and expected.stays == 1
+                    and (stays := expected.stays) == now - expected.seen
+                    and (stays == 1 or expected.gaps.count(stays) == RHYTHM)
                 ):
                     expected.point, expected.seen = point, now
                     fresh += 1
@@ -145,16 +152,26 @@ class Page:
                 if seen == now and point.at < series.point.at:
                     continue
                 fresh += seen != now
-                joined |= not seen or now - seen >= series.stays
+                joined |= not seen or now - seen > series.stays
                 self._note(series, now)
                 series.point, series.seen = point, now
             if tick:
                 self._machine = _machine(tick[-1])
-            if strayed or len(tick) != len(self._order):
-                self._order = [self._known[point.metric.name, point.dims] for point in tick]
-            if joined or (fresh < len(self._shown) and [of for of in self._shown if of.may_end(now)]):
+            if strayed:
+                if len(self._orders) >= MOST_ORDERS:
+                    self._orders.clear()
+                self._orders[len(tick)] = [self._known[point.metric.name, point.dims] for point in tick]
+            if strayed or len(tick) != self._many:  # else the series without a sample are the last tick's
+                self._many, self._ends = len(tick), now
+            if joined or (fresh < len(self._shown) and self._one_ends(now)):
                 self._lay_out()
             return rejected
+
+    def _one_ends(self, now: int) -> bool:
+        """Return whether a series without a sample in the tick `now` may leave the page."""
+        if self._ends <= now:
+            self._ends = min([of.end for of in self._shown if of.seen != now], default=now + 1)
+        return self._ends <= now
 
     def _find(self, point: Datapoint) -> _Series:
         """Return a point's series; if two metrics get the same name and labels, the first one keeps them."""

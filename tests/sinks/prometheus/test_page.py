@@ -285,6 +285,44 @@ def test_series_that_come_and_go_do_not_pile_up(monkeypatch):
     assert len(page._owners) <= 110
 
 
+class Forgetful(Page):
+    """A page that remembers neither the order of earlier ticks nor when a series may end."""
+
+    def take(self, tick):
+        self._orders.clear()
+        self._many = self._ends = 0
+        return super().take(tick)
+
+
+RHYTHMS = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(RHYTHMS, st.sampled_from((1.0, 5.0)))
+def test_what_is_remembered_between_ticks_changes_nothing_on_the_page(rhythms, interval):
+    pages = Page(interval=interval), Forgetful(interval=interval)
+    due = [0] * len(rhythms)
+    for tick in range(60):
+        points = []
+        for number, gaps in enumerate(rhythms):
+            if due[number] == tick:
+                due[number] += gaps[tick % len(gaps)]
+                points.append(held(POWER, "ab"[tick % 13 == 0] if number == 1 else "", tick, gpu=str(number)))
+        for page in pages:
+            page.take(points)
+        assert text(pages[0]) == text(pages[1])
+
+
+def test_many_series_that_come_in_each_third_tick_stay_and_are_laid_out_once(monkeypatch):
+    page, many, laid_out = Page(interval=1), [gpu(number) for number in range(12_000)], []
+    lay_out = page._lay_out
+    monkeypatch.setattr(page, "_lay_out", lambda: (laid_out.append(1), lay_out()))
+    for tick in range(18):
+        crowd = [POWER.point(AT + tick, tick, dims) for dims in many] if tick % 3 == 0 else []
+        page.take([UTILIZATION.point(AT + tick, 1), *crowd])
+        assert page.series == 12_001
+    assert len(laid_out) == 1
+
+
 def held(metric, pod, value, **device):
     """Return a point of a device with the label that says which pod holds it; "" for none."""
     owned = Metric(metric.name, metric.kind, metric.unit, metric.help, metric.level, (*metric.dims, "pod"), ("pod",))
