@@ -10,6 +10,7 @@ import re
 import subprocess
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError
 from tests.deploy import terraform as tf
 from tests.deploy import tools
@@ -63,6 +64,12 @@ GIVEN = {
         "oidc_provider_arn": f"arn:aws:iam::{ACCOUNT}:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/ABC",
     },
     "dashboards-and-alarms": {},
+    "managed-collector": {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "subnet_ids": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+        "agents_security_group_id": "sg-0123456789abcdef0",
+        "agents_dns_name": "agents.chipwatch.internal",
+    },
 }
 """Variables of the examples."""
 
@@ -338,11 +345,28 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
                 assert told[word] == wanted[word], (key, word)
 
 
+def test_the_collector_reaches_the_page_alone_and_finds_it_by_its_name(planned):
+    plan = planned("managed-collector")
+    rules = [tf.only(tf.of_type(plan, f"aws_vpc_security_group_{way}_rule")) for way in ("egress", "ingress")]
+    assert [(rule["ip_protocol"], rule["from_port"], rule["to_port"]) for rule in rules] == [("tcp", 9465, 9465)] * 2
+    assert all({"cidr_ipv4", "cidr_ipv6"}.isdisjoint(rule) for rule in rules)
+    assert not any(name.startswith("aws_iam") for name in tf.resources(plan)), "nobody needs a permission"
+    group = tf.only(tf.of_type(plan, "aws_security_group"))
+    for text in (group["description"], *(rule["description"] for rule in rules)):
+        assert re.fullmatch(r"[a-zA-Z0-9 ._:/()#,@\[\]+=&;{}!$*-]+", text), "EC2 takes no other characters"
+    scraper = tf.only(tf.of_type(plan, "aws_prometheus_scraper"))
+    (destination,) = scraper["destination"][0]["cloudwatch"]
+    assert destination["dataset_arn"] == f"arn:aws:cloudwatch:us-east-1:{ACCOUNT}:dataset/default"
+    (job,) = yaml.safe_load(scraper["scrape_configuration"])["scrape_configs"]
+    assert job["dns_sd_configs"] == [{"names": ["agents.chipwatch.internal"], "type": "A", "port": 9465}]
+
+
 # -- checkov -----------------------------------------------------------------------------------------------------
 
 LEFT = {
     ("CKV_AWS_65", "aws_ecs_cluster.this"): "Container Insights bills a second set of metrics for the same hosts",
     ("CKV_AWS_26", "aws_sns_topic.pager"): "the key is the example's variable: AWS's own does not let alarms publish",
+    ("CKV2_AWS_5", "aws_security_group.collector"): "the scraper has it, a resource that checkov does not know",
     ("CKV_AWS_158", "aws_cloudwatch_log_group.this"): "AWS's key does, unless log_kms_key_arn names another",
     ("CKV_AWS_336", "aws_ecs_task_definition.training"): "the training writes to its own root; the agent does not",
     ("CKV_AWS_338", "aws_cloudwatch_log_group.this"): "an agent's log is of no use after a month; log_retention_days",
