@@ -24,7 +24,6 @@ OWN = {
     "chipwatch.host.wrapped",
     "chipwatch.engine.spool.sqlite",
     "chipwatch.contract.testing",
-    "chipwatch_sinks.stdout.emf",
     "chipwatch_sinks.stdout.table",
 }
 NETWORK = {

@@ -86,7 +86,7 @@ def test_a_run_loads_no_advisor(agent, site, tmp_path):
         "--sink",
         "stdout",
         "--format",
-        "emf",
+        "json",
         "--collector",
         "memory",
     ]

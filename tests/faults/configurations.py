@@ -40,7 +40,7 @@ FLAGS = {
     "--high-resolution-metrics": (),
     "--stdin": ("neuron",),
     "--pid": ("1",),
-    "--format": ("json", "table", "emf"),
+    "--format": ("json", "table"),
     "--names": ("native", "wandb", "mlflow", "cwagent", "neuron-prometheus"),
     "--spool": ("/tmp/spool",),
     "--health": ("9100", "[::1]:9100"),

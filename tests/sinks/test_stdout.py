@@ -22,9 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed
-from chipwatch_sinks.common.cloudwatch_rules import UNITS
 from chipwatch_sinks.stdout import StdoutSink, jsonl, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
@@ -191,7 +190,7 @@ def test_a_file_that_cannot_be_opened_is_refused_by_name(tmp_path):
         sink.open()
 
 
-@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+@pytest.mark.parametrize("format_", ["json", "table"])
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_rejected_and_never_printed(format_, number):
     bad = [
@@ -227,7 +226,7 @@ class Calls(io.RawIOBase):
         return len(taken)
 
 
-@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+@pytest.mark.parametrize("format_", ["json", "table"])
 def test_a_batch_is_one_call(format_):
     stream = Calls()
     sink_on(stream, format=format_).write([CORE.point(AT + n, 1.0, Dimensions(cpu=str(n))) for n in range(50)])
@@ -755,161 +754,3 @@ def test_what_does_not_fit_beside_its_family_follows_below(monkeypatch):
         "           figure.2    12 %     figure.3    12 %",
         "           figure.4    12 %",
     ]
-
-
-# -- emf
-
-
-def test_emf_prints_one_event_for_what_shares_moment_and_dimensions():
-    dims = Dimensions(instance_id="i-0abc")
-    points = [CPU.point(AT + 7, 12.5, dims), Datapoint(READ, 4096, dims, AT + 7, 0, AT, None, 512)]
-    assert written(points, format="emf", namespace="Fleet")[0] == (
-        '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Fleet","Dimensions":[["instance_id"]],'
-        '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":60},'
-        '{"Name":"disk.read","Unit":"Bytes","StorageResolution":60}]}]},'
-        '"instance_id":"i-0abc","cpu.utilization":12.5,"disk.read":512}\n'
-    )
-
-
-def read_emf(text):
-    """Check each line against the specification; return the samples of each (name, dimensions, ms)."""
-    samples = {}
-    for line in text.splitlines(keepends=True):
-        assert line.endswith("}\n")
-        assert len(line.encode()) < 256_000
-        assert line.isascii()
-        names = [key for key, _ in json.loads(line, object_pairs_hook=list)]
-        assert len(names) == len(set(names)), "a member stands twice"
-        event = json.loads(line, parse_constant=pytest.fail)
-        meta = event["_aws"]
-        assert set(meta) == {"Timestamp", "CloudWatchMetrics"}
-        (directive,) = meta["CloudWatchMetrics"]
-        assert set(directive) == {"Namespace", "Dimensions", "Metrics"}
-        (keys,) = directive["Dimensions"]
-        assert len(keys) <= 30
-        assert 1 <= len(directive["Metrics"]) <= 100
-        for key in keys:
-            assert 1 <= len(key) <= 255
-            assert not key.startswith(":")
-            assert key.strip()
-            assert 1 <= len(event[key]) <= 1024
-            assert event[key].strip()
-            assert all(" " <= c <= "~" for c in key + event[key])
-        assert set(names) == {"_aws", *keys, *(metric["Name"] for metric in directive["Metrics"])}
-        for metric in directive["Metrics"]:
-            assert set(metric) == {"Name", "Unit", "StorageResolution"}
-            assert metric["Unit"] in {*UNITS.values(), "Count"}
-            assert metric["StorageResolution"] in {1, 60}
-            value = event[metric["Name"]]
-            numbers = value if isinstance(value, list) else [value]
-            assert 1 <= len(numbers) <= 100
-            assert all(isinstance(n, int | float) and -(2**360) <= n <= 2**360 for n in numbers)
-            series = (metric["Name"], tuple((key, event[key]) for key in keys), meta["Timestamp"])
-            samples.setdefault(series, []).extend(numbers)
-    return samples
-
-
-def test_emf_begins_another_event_after_100_metrics():
-    points = [gauge(f"a.m{n}", "1", "A.").point(AT, n) for n in range(250)]
-    text, rejected = written(points, format="emf")
-    assert rejected == []
-    events = [json.loads(line)["_aws"]["CloudWatchMetrics"][0]["Metrics"] for line in text.splitlines()]
-    assert [*map(len, events)] == [100, 100, 50]
-    assert len(read_emf(text)) == 250
-
-
-def test_emf_begins_another_event_before_256_kb():
-    values = tuple(n + 1 / 3 for n in range(100))
-    summary = Summary(100, sum(values), values[0], values[-1], values, (1,) * 100)
-    dims = Dimensions({f"{n:0255}": "v" * 1024 for n in range(30)})
-    points = [Datapoint(gauge(f"m{n:0>250}", "1", "A."), 1.0, dims, AT, None, AT, summary) for n in range(100)]
-    text, rejected = written(points, format="emf")
-    assert rejected == []
-    assert 2 <= text.count("\n") <= 4
-    assert len(read_emf(text)) == 100
-
-
-def core(**dims):
-    return CORE.point(AT, 1.0, Dimensions(dims))
-
-
-@pytest.mark.parametrize(
-    ("point", "reason"),
-    [
-        (READ.point(AT, 4096, start_time=0), "first reading of a counter"),
-        (core(**{"cpu.core.utilization": "v"}), "name taken"),
-        (core(_aws="v"), "name taken"),
-        (gauge("_aws", "%", "A.").point(AT, 1.0), "name taken"),
-        (CPU.point(AT, -(2.0**361)), "number out of range"),
-    ],
-)
-def test_emf_rejects_what_cloudwatch_will_never_take(point, reason):
-    text, rejected = written([point, core(cpu="0")], format="emf")
-    assert [(r.point, r.reason) for r in rejected] == [(point, reason)]
-    assert [*read_emf(text).values()] == [[1.0]]
-
-
-def test_emf_refuses_a_namespace_that_cloudwatch_would():
-    with pytest.raises(Refused, match="namespace"):
-        sink_on(io.BytesIO(), format="emf", namespace="AWS/EC2")
-
-
-# -- conservation
-
-names = st.sampled_from(["a.b", "a.c", "cpu", "größe", "_aws", "x" * 256])
-units = st.sampled_from(["%", "By", "{thread}", "1", "furlong"])
-numbers = st.floats() | st.integers(-(2**370), 2**370)
-dimensions = st.dictionaries(
-    st.sampled_from(["cpu", "gpu", "path", ":no", "_aws", "データ"]), st.sampled_from(["0", "1", "", "/mnt/größe", '"'])
-).map(Dimensions)
-moments = st.integers(AT, AT + 3 * 10**6)
-
-
-@st.composite
-def summaries(draw):
-    seen = draw(st.dictionaries(st.floats(allow_nan=False), st.integers(1, 60), min_size=1, max_size=6))
-    values = tuple(sorted(seen))
-    counts = tuple(seen[v] for v in values)
-    total = sum(v * n for v, n in zip(values, counts, strict=True))
-    return Summary(sum(counts), total, values[0], values[-1], values, counts)
-
-
-@st.composite
-def datapoints(draw):
-    kind = draw(st.sampled_from(Kind))
-    metric = Metric(draw(names), kind, draw(units), "Text.")
-    is_gauge = kind is Kind.GAUGE
-    return Datapoint(
-        metric,
-        draw(numbers),
-        draw(dimensions),
-        draw(moments),
-        None if is_gauge else draw(st.none() | moments),
-        draw(st.none() | moments),
-        draw(st.none() | summaries()) if is_gauge else None,
-        None if is_gauge else draw(st.none() | numbers),
-    )
-
-
-@settings(deadline=None)
-@given(st.lists(datapoints(), max_size=30))
-def test_emf_sends_each_sample_once_or_rejects_its_point(batch):
-    text, rejected = written(batch, format="emf")
-    refused = Counter(id(r.point) for r in rejected)
-    assert set(refused.values()) <= {1}
-    wanted = {}
-    for point in batch:
-        if id(point) in refused:
-            continue
-        figure = point.value if point.metric.kind is Kind.GAUGE else point.increase
-        of_window = zip(point.summary.values, point.summary.counts, strict=True) if point.summary else [(figure, 1)]
-        samples = [value for value, n in of_window for _ in range(n)]
-        series = (point.metric.name, point.dims.items_sorted, point.at // 10**6)
-        wanted.setdefault(series, Counter()).update(samples)
-    assert {series: Counter(samples) for series, samples in read_emf(text).items()} == wanted
-
-
-def test_what_emf_would_reject_is_known_before_it_is_open_and_other_forms_take_all():
-    dims = Dimensions(site="Zürich")
-    assert StdoutSink(StdoutSink.Config(format="emf")).refuses(CPU, dims) == "dimension value not allowed"
-    assert StdoutSink(StdoutSink.Config(format="json")).refuses(CPU, dims) is None

@@ -102,7 +102,7 @@ def flags(given: SimpleNamespace) -> dict[str, Any]:
     """Return the options of the configuration that were given, not converted yet; raise ConfigError."""
     layer = {row.dest: getattr(given, row.dest) for row in OPTIONS if hasattr(given, row.dest)}
     layer.pop("config", None)
-    if given.command == "plan" and layer.get("format") != "emf":  # other formats are those that plan prints
+    if given.command == "plan":  # its formats are those that it prints itself
         layer.pop("format", None)
     for name, value in layer.items():
         if isinstance(value, list) and name != "dim":

@@ -115,7 +115,7 @@ class Config:
     health: str | None = None
     """Serve /healthz and /readyz on HOST:PORT; nothing listens unless this is set."""
     format: str | None = None
-    """Form of the standard output: auto, json, table or emf."""
+    """Form of the standard output: auto, json or table."""
     namespace: str | None = None
     """Namespace of the metrics, for every sink that has one."""
     region: str | None = None

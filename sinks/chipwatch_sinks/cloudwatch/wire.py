@@ -11,7 +11,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.sink import Rejected
-from chipwatch_sinks.common.cloudwatch_rules import COUNTER, point_fault, series_fault, unit_of
+from chipwatch_sinks.cloudwatch.rules import COUNTER, point_fault, series_fault, unit_of
 
 CACHED_SERIES: Final = 20_000
 """Series whose constant part is cached: about 0.5 kB each."""

@@ -1,4 +1,4 @@
-"""CloudWatch's prices for metrics, requests and logs: list prices (cloudwatch_prices.toml), or the user's."""
+"""CloudWatch's prices for metrics and requests: list prices (cloudwatch_prices.toml), or the user's."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CloudwatchPrices(Advisor):
         own = listed.get(region or default, home)
         here = {**home, **own}
         count = len(own["metrics"])
-        priced = f"the first {book['tiers'][0]:,} metrics{' and for logs' * ('logs' in own)}"
+        first = f"the first {book['tiers'][0]:,} metrics"
         part = own.keys() < home.keys() or count < len(home["metrics"])
         notes = {
             f"No region is set (--region, AWS_REGION): {default} is assumed.": not region,
             f"No prices are known for {region}: prices of {default} are used.": bool(region) and region not in listed,
-            f"Only the price for {priced} is of this region; the others are {default}'s of {home['date']}.": part,
+            f"Only the price for {first} is of this region; the others are {default}'s of {home['date']}.": part,
             "The price of a metric is yours: --price-per-metric.": terms.price_per_metric is not None,
             "The price of requests is yours: --price-per-1000-requests.": terms.price_per_1000_requests is not None,
         }
@@ -45,7 +45,7 @@ class CloudwatchPrices(Advisor):
         self.tiers = tuple(zip((*book["tiers"], None), prices, strict=True))
         if terms.price_per_metric is not None:
             self.tiers = ((None, terms.price_per_metric),)
-        self.logs, self.requests = here["logs"], here["requests"]
+        self.requests = here["requests"]
         if terms.price_per_1000_requests is not None:
             self.requests = terms.price_per_1000_requests
         self._free = terms.free_tier
@@ -53,11 +53,8 @@ class CloudwatchPrices(Advisor):
     def costs(self, load: Load) -> Iterable[Cost]:
         metrics = max(0, load.series - self.book["free_metrics"] * self._free)
         yield from tiers("metrics", metrics, self.tiers, as_of=self.as_of)
-        if load.bytes is not None:
-            yield Cost("GB of logs ingested, about", load.bytes / 1e9, self.logs, unit="GB", as_of=self.as_of)
-        else:
-            requests = max(0.0, load.requests - self.book["free_requests"] * self._free)
-            yield Cost("requests, each thousand", requests, self.requests, per=1000, as_of=self.as_of)
+        requests = max(0.0, load.requests - self.book["free_requests"] * self._free)
+        yield Cost("requests, each thousand", requests, self.requests, per=1000, as_of=self.as_of)
 
     def notes(self, load: Load) -> Iterable[str]:
         yield from self._notes

@@ -97,7 +97,7 @@ class OtlpAdvisor(advice.Advisor):
     def beside(self, load: advice.Load) -> Iterable[str]:
         if self._config.flavour != "cloudwatch" or not load.bytes:
             return
-        bill = [*CloudwatchPrices(self._config, self._terms).costs(load._replace(bytes=None))]
+        bill = [*CloudwatchPrices(self._config, self._terms).costs(load)]
         dollars, size = sum(line.dollars or 0.0 for line in bill), load.bytes / 1e9
         yield (
             f"By PutMetricData (--sink cloudwatch) the same series cost {dollars:,.2f} dollars a month, as much as"

@@ -1,4 +1,4 @@
-"""Writes points to standard output as JSON lines, a table, or CloudWatch's embedded metric format (EMF)."""
+"""Writes points to standard output as JSON lines or as a table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TextIO
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, os_text
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch_sinks.stdout.jsonl import lines
@@ -40,7 +39,6 @@ class StdoutSink(Sink):
     `json`: a line with an ASCII object for each point: time, name, kind, unit, value, dims; a counter has increase
     and start_time, a window has window_start and a gauge's summary. Unknown fields are left out; times are UTC.
     `table`: a table for each tick; counters are shown as rates, or as totals if they have no rate.
-    `emf`: a line for each time and set of dimensions; counters are written as increases.
     """
 
     limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
@@ -51,24 +49,17 @@ class StdoutSink(Sink):
 
         path: Path | None = None
         """Append to this file instead, so that the output of `chipwatch -- COMMAND` is only the command's."""
-        format: Literal["auto", "json", "table", "emf"] = "auto"
+        format: Literal["auto", "json", "table"] = "auto"
         """`auto` is `table` on a terminal, else `json`."""
-        namespace: str = "Chipwatch"
-        """CloudWatch's namespace (emf)."""
-        high_resolution: bool = False
-        """CloudWatch stores a point for each second instead of each minute (emf)."""
         agent_metrics: bool = False
         """Show the agent's own metrics, too (table)."""
-        region: str | None = None
-        """AWS region whose prices `chipwatch plan` shows (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`; None stands for standard output at the time of `open`."""
         self._config = config
-        is_auto, is_emf = config.format == "auto" and config.path is None, config.format == "emf"
+        is_auto = config.format == "auto" and config.path is None
         is_table = config.format == "table" or (is_auto and os.isatty(1))  # a table also lists what has not happened
-        zeros = False if is_emf else is_table or None
-        self.limits = replace(self.limits, standard_output=config.path is None, increases=is_emf, zeros=zeros)
+        self.limits = replace(self.limits, standard_output=config.path is None, zeros=is_table or None)
         self._stream: Any = stream
         self._file: io.FileIO | None = None
         self._format: str = config.format
@@ -79,19 +70,11 @@ class StdoutSink(Sink):
         self._begun: list[Datapoint] = []
         self._rejected: list[Rejected] = []
 
-    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why CloudWatch rejects each point of this series (format emf), or None."""
-        if self._format != "emf":
-            return None
-        from chipwatch_sinks.stdout.emf import series_fault
-
-        return series_fault(metric, dims)
-
     def waits(self) -> bool:
         return False
 
     def open(self) -> None:
-        """Open the stream; raise Refused if there is none, or if CloudWatch does not allow the namespace."""
+        """Open the stream; raise Refused if there is none."""
         stream = sys.stdout if self._stream is None else self._stream
         if self._config.path is not None and self._stream is None:
             try:
@@ -106,13 +89,7 @@ class StdoutSink(Sink):
         if self._format == "auto":
             self._format = "table" if self._is_terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
-        if self._format == "emf":
-            from chipwatch_sinks.stdout.emf import check_namespace, events
-
-            check_namespace(self._config.namespace)
-            resolution = 1 if self._config.high_resolution else 60
-            self._render = partial(events, self._config.namespace, resolution)
-        elif self._format == "table":
+        if self._format == "table":
             from chipwatch_sinks.stdout.table import Table
 
             own, machine = self._config.agent_metrics, _machine()

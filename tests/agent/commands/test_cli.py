@@ -105,7 +105,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["top", "--replay"], "--replay: needs a value; see chipwatch top --help"),
         (["status", "--health", "--json"], "status --health: takes no --json"),
         (["list", "--format", "x"], "--format x: no such choice; choose from: text, markdown, json"),
-        (["plan", "--format", "table"], "--format table: no such choice; choose from: text, json, emf"),
+        (["plan", "--format", "table"], "--format table: no such choice; choose from: text, json"),
         (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see chipwatch plan --help"),
         (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
         (["train.py"], "there is no command train.py; to run a program, write chipwatch -- python train.py ...; see chipwatch --help"),
@@ -137,7 +137,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--dim", "a=b", "--dim", "a=c"], "--dim a=c: a was given before as b; give it once"),
         (["--window", "2s"], "--window: a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"),
         (["--names", "x"], f"--names x: no such naming profile; choose from: {', '.join(sorted(PROFILES))}"),
-        (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table"),
         (["--config", "/no/such.toml"], "configuration file /no/such.toml: No such file or directory"),
         (["--health", "x"], "--health x: expected [HOST:]PORT"),
         (["--no-collector", "all"], "--no-collector all: no collector is left to run; name fewer"),
@@ -159,7 +159,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run_main, words, line):
         ("[collectors.disk]\npath = 1", "collectors.disk.path: no such option; did you mean paths?"),
         ('[collectors.disk]\npaths = "/"', "collectors.disk.paths: expected a list, got '/'"),
         ("[collectors.xyz]", "collectors.xyz: no such collector; choose from: "),
-        ('[sinks.stdout]\nformat = "xml"', "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table, emf"),
+        ('[sinks.stdout]\nformat = "xml"', "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table"),
         ('[sinks.stdout]\nwindow = "x"', "sinks.stdout.window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got 'x'"),
     ],
 )  # fmt: skip
@@ -216,7 +216,7 @@ def test_flags_become_options():
     words = [
         "--sink", "a", "--sink", "b", "--collector", "c", "--no-collector", "d", "--processor", "e", "--no-processor", "f", "--interval", "1", "--window", "2",
         "--flush", "3", "--level", "all", "--common-dims", "hostname, run_id,", "--dim", "k=v", "--dim", "l=a=b",
-        "-n", "N", "--high-resolution-metrics", "--pid", "7", "--format", "emf", "--names", "wandb", "--spool", "/s",
+        "-n", "N", "--high-resolution-metrics", "--pid", "7", "--format", "json", "--names", "wandb", "--spool", "/s",
         "--health", "80", "--proc", "/p", "--sys", "/y", "--root", "/r", "--log-level", "debug",
     ]  # fmt: skip
     layer = flags(parse(words))
@@ -224,7 +224,7 @@ def test_flags_become_options():
     assert config == Config(
         sink=("a", "b"), collector=("c",), no_collector=("d",), processor=("e",), no_processor=("f",), interval=1.0, window=2.0, flush=3.0, level="all",
         common_dims=("hostname", "run_id"), dims={"k": "v", "l": "a=b"}, namespace="N", high_resolution_metrics=True,
-        pid=7, format="emf", names="wandb", spool=Path("/s"), health="80", proc=Path("/p"), sys=Path("/y"),
+        pid=7, format="json", names="wandb", spool=Path("/s"), health="80", proc=Path("/p"), sys=Path("/y"),
         root=Path("/r"), log_level="debug",
     )  # fmt: skip
 
@@ -311,9 +311,9 @@ def test_a_closed_standard_output_is_a_fault_of_a_command_that_prints(agent, com
 
 
 def test_a_closed_standard_output_changes_no_answer_that_the_exit_code_gives(agent):
-    script = f'exec "{agent.command[0]}" verdict >&-'
+    script = f'exec "{agent.command[0]}" verdict --timeout 60 >&-'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
-    assert (done.returncode, done.stderr) == (agent.run("verdict").returncode, "")
+    assert (done.returncode, done.stderr) == (agent.run("verdict", "--timeout", "60").returncode, "")
 
 
 def test_the_list_comes_in_three_forms(here):

@@ -37,7 +37,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["chipwatch", "--no-collector", "gp"], {"gpu"}),
         (["chipwatch", "--common-dims", "instance_t"], {"instance_type"}),
         (["chipwatch", "plan", "--for", "ho"], {"host"}),
-        (["chipwatch", "plan", "--format", ""], {"text", "json", "emf"}),
+        (["chipwatch", "plan", "--format", ""], {"text", "json"}),
         (["chipwatch", "completion", ""], {"bash", "zsh", "fish"}),
     ],
 )

@@ -37,7 +37,6 @@ def test_the_region_that_stands_in_for_others_has_every_price():
     home = BOOK["regions"][BOOK["region"]]
     assert len(home["metrics"]) == len(BOOK["tiers"]) + 1
     assert home["requests"]
-    assert home["logs"]
 
 
 @pytest.mark.parametrize("name", BOOK["regions"])
@@ -56,26 +55,23 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
     found = prices("us-west-1")
     assert found.tariff.service == "Amazon CloudWatch, us-west-1"
     assert found.tiers[:2] == ((10_000, 0.30), (240_000, 0.10))
-    assert (found.requests, found.logs) == (0.01, 0.67)
+    assert found.requests == 0.01
     assert found.as_of == "2026-09-29, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's"
     message = next(iter(found.notes(Load())))
-    assert (
-        "Only the price for the first 10,000 metrics and for logs is of this region; the others are us-east" in message
-    )
+    assert "Only the price for the first 10,000 metrics is of this region; the others are us-east" in message
 
 
 @pytest.mark.parametrize(
     ("lacks", "known"),
     [
         ({}, None),
-        ({"requests": None}, "the first 10,000 metrics and for logs"),
-        ({"logs": None}, "the first 10,000 metrics"),
-        ({"metrics": (0.5,)}, "the first 10,000 metrics and for logs"),
+        ({"requests": None}, "the first 10,000 metrics"),
+        ({"metrics": (0.5,)}, "the first 10,000 metrics"),
     ],
 )
 def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkeypatch):
     home = BOOK["regions"][BOOK["region"]]
-    own = home | {"source": "a list", "metrics": (0.5, 0.4, 0.3, 0.2), "requests": 0.7, "logs": 0.9}
+    own = home | {"source": "a list", "metrics": (0.5, 0.4, 0.3, 0.2), "requests": 0.7}
     mars = {key: value for key, value in (own | lacks).items() if value is not None}
     book = BOOK | {"regions": {BOOK["region"]: home, "mars-1": mars}}
     monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
@@ -83,7 +79,6 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkey
     message = [note for note in found.notes(Load()) if note.startswith("Only the price")]
     assert [f"Only the price for {known} is of this region;" in note for note in message] == [True] * bool(known)
     assert found.requests == (home["requests"] if "requests" in lacks else 0.7)
-    assert found.logs == (home["logs"] if "logs" in lacks else 0.9)
     assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own)["metrics"][1:]]
 
 
@@ -103,12 +98,6 @@ def test_metrics_are_billed_tier_by_tier():
     series = (0, 160, 10_000, 10_001, 160_000, 250_000, 1_000_000, 1_000_050)
     bills = [dollars(bill(PRICES, series=n, requests=0.0)) for n in series]
     assert bills == [0.0, 48.0, 3000.0, 3000.1, 18_000.0, 27_000.0, 64_500.0, 64_501.0]
-
-
-def test_logs_are_paid_by_the_gigabyte_and_not_by_the_request():
-    lines = bill(PRICES, requests=1e9, size=10e9)
-    assert lines[-1] == Cost("GB of logs ingested, about", 10.0, 0.5, unit="GB", as_of=PRICES.as_of)
-    assert dollars(bill(PRICES, series=10, requests=1e9, size=10e9)) == 8.0
 
 
 def test_the_free_tier_is_taken_off_where_that_is_asked_for():

@@ -315,15 +315,6 @@ def test_what_a_sink_of_somebody_else_charges_is_not_known_and_not_nothing():
     assert (sink.kind, sink.tariff.service, sink.now.dollars) == ("unknown", "", None)
 
 
-def test_embedded_metrics_are_paid_as_metrics_and_as_logs():
-    sink = planned(sink=["stdout"], format="emf", window=60.0, collectors={"fake": {"basic": 100}}, region="us-east-1")
-    assert sink.kind == "priced"
-    assert 100 * 43_800 * 50 < sink.now.bytes < 100 * 43_800 * 1000
-    assert [line.what for line in sink.now.bill][-1] == "GB of logs ingested, about"
-    assert sink.now.bill[-1].dollars == round(sink.now.bytes / 1e9 * 0.5, 2)
-    assert sink.now.bill[0].dollars == 30.0
-
-
 # -- the machine ------------------------------------------------------------------------------------------------
 
 
@@ -394,7 +385,7 @@ def texts():
     pytest.importorskip("botocore")
     hosts = 1_000_000
     three = ["cloudwatch", "stdout", "theirs"]
-    yield whole(sink=three, format="emf", common_dims=["instance_id", "run_id"], hosts=hosts)
+    yield whole(sink=three, common_dims=["instance_id", "run_id"], hosts=hosts)
     yield whole(sink=["cloudwatch"], region="us-west-1", common_dims=["instance_type"], level="all")
     yield whole(sink=["cloudwatch"], region="me-central-1", hosts=5, terms=Terms(0.123456, 0.00005, free_tier=True))
     yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, hosts=hosts, collector=["fake", "absent"])
@@ -478,12 +469,11 @@ def test_what_is_not_in_the_table_is_in_the_json():
 
 
 def test_the_command_prints_the_plan_in_its_forms_and_fails_where_series_are_missing(here):
-    for form in ("json", "text", "emf"):
+    for form in ("json", "text"):
         done = here("plan", "--collector", "fake", "--sink", "stdout", "--hosts", "3", "--format", form)
         assert done.returncode == 0
         assert (done.stdout[0] == "{") == (form == "json")
         assert done.stdout.startswith("Plan for 3 hosts like this one,") == (form != "json")
-        assert ("GB" in done.stdout) == (form == "emf")
     done = here("plan", "--collector", "broken", "--sink", "stdout")
     assert (done.returncode, "FAILED" in done.stdout) == (1, True)
 
@@ -496,7 +486,7 @@ def test_the_command_prints_the_plan_in_its_forms_and_fails_where_series_are_mis
         (["--price-per-metric", "-0.1"], "--price-per-metric -0.1: expected a number of dollars"),
         (["--price-per-metric", "nan"], "--price-per-metric nan: expected a number of dollars"),
         (["--price-per-1000-requests", "x"], "--price-per-1000-requests x: expected a number of dollars"),
-        (["--format", "xml"], "--format xml: no such choice; choose from: text, json, emf"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: text, json"),
         (["--sink", "clodwatch"], "--sink clodwatch: no such sink; did you mean cloudwatch"),
         (["--", "true"], "plan: takes no command after --"),
     ],

@@ -10,7 +10,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 
-UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("cloudwatch_units.json").read_bytes())
+UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("units.json").read_bytes())
 """UCUM unit -> CloudWatch's unit; any `{thing}` is a Count. Power, temperature and frequency have no unit there."""
 COUNTER: Final = Kind.COUNTER  # needed twice for each point, and the look-up of an enumeration's member is slow
 MOST_DIMENSIONS: Final = 30
