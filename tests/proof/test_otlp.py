@@ -116,14 +116,13 @@ def forwarded(tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["gzip", "none"])
-@pytest.mark.parametrize("protocol", ["protobuf", "json"])
-def test_rotel_takes_what_the_agent_sends_and_forwards_every_point(agent, until, forwarded, protocol, compression):
+def test_rotel_takes_what_the_agent_sends_and_forwards_every_point(agent, until, forwarded, compression):
     url, target = forwarded
     until(lambda: is_open(url), LONG)
     running = agent.start(
         "--sink", "otlp", "--sink", "stdout", "--format", "json", "--interval", "0.5", "--window", "0", "--flush", "0",
         "--endpoint-url", url, "--level", "all", "--names", "otel", "--dim", "site=x",
-        env={"CHIPWATCH_SINKS__OTLP__PROTOCOL": protocol, "CHIPWATCH_SINKS__OTLP__COMPRESSION": compression},
+        env={"CHIPWATCH_SINKS__OTLP__COMPRESSION": compression},
     )  # fmt: skip
     until(lambda: len({point.at for point in target.points}) > 4, LONG)
     code, _ = running.stop()

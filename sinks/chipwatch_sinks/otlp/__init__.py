@@ -17,11 +17,10 @@ from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import HttpClient
-from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, judge
+from chipwatch_sinks.otlp.answers import PROTOBUF, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder, labels
 from chipwatch_sinks.otlp.environment import headers_fault, settings_of
 from chipwatch_sinks.otlp.flavours import BOUNDS, CLOUDWATCH, FLAVOURS, LOCAL, Name
-from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import WORDS
 
 log = logging.getLogger(__name__)
@@ -59,8 +58,6 @@ class OtlpSink(Sink):
         """Headers to send, such as api keys; never logged."""
         bearer_token_file: Path | None = None
         """File with a bearer token, read for each request."""
-        protocol: Literal["protobuf", "json"] | None = None
-        """Form of the body; protobuf unless set."""
         compression: Literal["gzip", "none"] | None = None
         """Compression of the body; gzip unless set."""
         timeout: float | None = None
@@ -153,9 +150,7 @@ class OtlpSink(Sink):
         self._flavour.check(batch[0].dims, self._encoder.given)
         ended = self._encoder.ended(self._room) if self._room else []
         body = self._encoder.encode(batch, ended)
-        headers = {"Content-Type": JSON if self._settings.is_json else PROTOBUF, "User-Agent": USER_AGENT}
-        if self._settings.is_json:
-            body = as_json(body)
+        headers = {"Content-Type": PROTOBUF, "User-Agent": USER_AGENT}
         if self._settings.is_zipped:
             packer = zlib.compressobj(level=1, wbits=31)
             body = packer.compress(body) + packer.flush()
@@ -204,8 +199,7 @@ class OtlpSink(Sink):
         return self._flavour.place or self.shown
 
     def describe(self) -> str:
-        form = "JSON" if self._settings.is_json else "protobuf"
-        return f"{form} to {self.shown or f'the endpoint of {self._config.flavour}'}"
+        return f"protobuf to {self.shown or f'the endpoint of {self._config.flavour}'}"
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -30,7 +30,6 @@ class OtlpSettings(NamedTuple):
     url: str
     """The address with the path of metrics; empty for the flavour's default."""
     headers: Mapping[str, str]
-    is_json: bool
     is_zipped: bool
     timeout: float
     """Seconds to wait for an answer."""
@@ -51,14 +50,13 @@ def settings_of(config: OtlpSink.Config, env: Mapping[str, str]) -> OtlpSettings
     if service := env.get("OTEL_SERVICE_NAME", "").strip():
         resource["service.name"] = service
     milliseconds = "" if config.timeout else own.find("TIMEOUT", _timeout_fault)
-    protocol = config.protocol or own.find("PROTOCOL", _protocol_fault).lower().removeprefix("http/")
+    own.find("PROTOCOL", _protocol_fault)  # to ignore another one aloud
     compression = config.compression or own.find("COMPRESSION", _chosen_from("gzip", "none")).lower()
     authority, certificate, key = map(own.find, ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
     pair = (config.cert_file, config.key_file) if config.cert_file else (certificate, key)
     return OtlpSettings(
         url=full_url(config.endpoint_url) if config.endpoint_url else own.url(),
         headers={**own.headers(), **config.headers},
-        is_json=protocol == "json",
         is_zipped=compression != "none",
         timeout=config.timeout or int(milliseconds or 0) / 1000 or TIMEOUT,
         tls=ClientTls(config.ca_file or authority, *pair),
@@ -128,7 +126,7 @@ def _chosen_from(*words: str) -> Callable[[str], str | None]:
 def _protocol_fault(value: str) -> str | None:
     if value.lower() == "grpc":
         return "gRPC is not spoken here, HTTP is used; the port of a collector for HTTP is 4318, not 4317"
-    return _chosen_from("http/protobuf", "http/json")(value)
+    return _chosen_from("http/protobuf")(value)
 
 
 def _timeout_fault(value: str) -> str | None:
