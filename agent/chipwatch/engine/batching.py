@@ -76,7 +76,7 @@ class BatchWriter:
         self.guard = ForkGuard(logger)
         self._doubted: deque[Datapoint] = deque()
         self._is_taken = False  # whether the sink took a part of this batch
-        self._ahead: Counter[str] = Counter()  # outcomes of points that the sink took, while earlier points are doubted
+        self._ahead: dict[str, int] = {}  # outcomes of points that the sink took, while earlier points are doubted
         self._failed_passes = 0  # passes in a row in which the sink took no point
         self.busy: float | None = None
         """Start of the call of the sink that has not returned (monotonic seconds), or None."""
@@ -114,7 +114,7 @@ class BatchWriter:
     def _deliver(self, batch: list[Datapoint]) -> None:
         """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
         change = self._try(batch)
-        if isinstance(change, Counter):
+        if isinstance(change, dict):
             self._is_taken, self._failed_passes, self._ahead = True, 0, change
             self.settle()
         elif half := len(batch) // 2:
@@ -130,17 +130,17 @@ class BatchWriter:
         while self._doubted:
             point = self._doubted[0]
             change = self._try([point])
-            if not isinstance(change, Counter):
+            if not isinstance(change, dict):
                 if not self._is_taken:
                     self._fail_pass(change)
                 change = self._give_up(point, change)
             self._acknowledge(change)
             self._doubted.popleft()
         if self._ahead:
-            change, self._ahead = self._ahead, Counter()
+            change, self._ahead = self._ahead, {}
             self._acknowledge(change)
 
-    def _try(self, batch: list[Datapoint]) -> Counter[str] | BaseException:
+    def _try(self, batch: list[Datapoint]) -> dict[str, int] | BaseException:
         """Write one batch; return the outcomes, or the exception if a point may be at fault; raise any other one."""
         try:
             return self.write(batch)
@@ -151,7 +151,7 @@ class BatchWriter:
                 return problem
             raise
 
-    def write(self, batch: list[Datapoint]) -> Counter[str]:
+    def write(self, batch: list[Datapoint]) -> dict[str, int]:
         """Write one batch; return the number of points by outcome (see `Ledger.add`), or raise what the sink raises."""
         self.busy = begun = time.monotonic()
         try:
@@ -159,7 +159,7 @@ class BatchWriter:
         finally:
             self.seconds = time.monotonic() - begun
         if rejected == []:
-            return Counter(sent=len(batch))
+            return {"sent": len(batch)}
         try:
             rejected = rejected[: len(batch)]
             words = {r.reason: without_secrets(r.reason.encode(errors="replace").decode()) for r in rejected}
@@ -169,15 +169,13 @@ class BatchWriter:
             text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
             self._logger.log(logging.ERROR, "answer", text, traceback=True)
             reasons, example = [], ""
-        change = Counter(self._reject(reasons, example))
-        change["sent"] = len(batch) - len(reasons)
-        return change
+        return {**Counter(self._reject(reasons, example)), "sent": len(batch) - len(reasons)}
 
-    def _acknowledge(self, change: Counter[str]) -> None:
+    def _acknowledge(self, change: dict[str, int]) -> None:
         """Acknowledge points, with the sink's state unless it covers points that cannot be acknowledged yet."""
         self._spool.acknowledge(change, None if self._ahead else self._state())
 
-    def _give_up(self, point: Datapoint, problem: BaseException) -> Counter[str]:
+    def _give_up(self, point: Datapoint, problem: BaseException) -> dict[str, int]:
         """Give up a point that fails alone; return its outcome."""
         if isinstance(problem, BadBatch):
             return Counter(self._reject(["refused by the service"], f"{problem}: {_shown(point)}"))
@@ -185,7 +183,7 @@ class BatchWriter:
         self._spool.set_aside([point], without_secrets(why))
         text = f"1 point is set aside, and perhaps more: the sink fails on each of them, not on others: {why}"
         self._logger.log(logging.ERROR, f"aside {why}", text)
-        return Counter({"dropped:set aside": 1})
+        return {"dropped:set aside": 1}
 
     def _fail_pass(self, problem: BaseException) -> NoReturn:
         """End a pass in which the sink took no point; raise Refused or `problem`, so that all points are kept."""
