@@ -62,7 +62,7 @@ class OwnerLabels:
 
     def update(self, points: Iterable[Datapoint], end: Callable[[], object]) -> None:
         """Ask who holds the devices of a tick's points; call `end` first if that is not as before."""
-        devices = {device_of(point.dims) for point in points} - {NO_DIMENSIONS}
+        devices = {*map(device_of, {point.dims for point in points})} - {NO_DIMENSIONS}
         now = {device: self._labels_of(device) for device in devices}
         if any(self._labels.get(device, labels) != labels for device, labels in now.items()):
             end()
