@@ -24,7 +24,7 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
-from chipwatch.host.procfs import close_all, read_small
+from chipwatch.host.procfs import close_all, read, read_small
 from chipwatch.host.rows import FileRow, Folder, Folders, RowFiles
 
 FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
@@ -111,7 +111,7 @@ OF_DRIVERS: Final = (
     (PAUSED, re.compile(r"([rt]x)_(?:prio(\d)|global)_pause_duration|pfc_pri(\d)_([rt]x)_duration_us")),
     (STORMS, re.compile(r"tx_pause_storm_(warning|error)_events")),
     (TRAFFIC, re.compile(r"([rt]x)_prio(\d)_bytes|([rt]x)_bytes_pri(\d)")),
-    (DETAIL, re.compile(r"rx_prio\d_(?:buf_|cong_)?discards?")),
+    (DETAIL, re.compile(r"(rx)_prio(\d)_(?:buf_|cong_)?discards?")),
 )
 """Metrics, and names of the counters of mlx5's and bnxt's interfaces; times are in microseconds."""
 DIRECTIONS: Final = {"rx": "received", "tx": "sent"}
@@ -150,12 +150,10 @@ def driver_series(name: str) -> tuple[Metric, Dimensions] | None:
     for metric, pattern in OF_DRIVERS:
         if found := pattern.fullmatch(name):
             words = [word for word in found.groups() if word]
-            if metric is DETAIL:
-                return metric, Dimensions(error=name)
-            if metric is STORMS:
-                return metric, Dimensions(kind=words[0])
-            direction = next(DIRECTIONS[word] for word in words if word in DIRECTIONS)
-            return metric, Dimensions(priority=next(filter(str.isdigit, words), WHOLE), direction=direction)
+            priority = next(filter(str.isdigit, words), WHOLE)
+            direction = next((DIRECTIONS[word] for word in words if word in DIRECTIONS), "")
+            values = {"error": name, "kind": words[0], "priority": priority, "direction": direction}
+            return metric, Dimensions({key: values[key] for key in metric.dims if key in values})
     return None
 
 
@@ -230,14 +228,6 @@ def counter_files(folder: Path) -> dict[str, str]:
     """Return name -> path of a port's counters."""
     paths = (path for name in FOLDERS for path in sorted((folder / name).glob("*")))
     return {path.name: f"{path.parent.name}/{path.name}" for path in paths if path.name not in SETTINGS}
-
-
-def interface_of(port: Path) -> str:
-    """Return the network interface of a port of RoCE; "" for a port of InfiniBand."""
-    try:
-        return read_small(f"{port}/gid_attrs/ndevs/0").decode().strip()
-    except OSError:
-        return ""
 
 
 def by_turns(rows: Iterable[FileRow]) -> list[FileRow]:
@@ -316,7 +306,7 @@ class RdmaCollector(Collector):
     def _pauses(self, at: int, ports: Iterable[Folder]) -> Iterator[Datapoint]:
         """Yield the counters of the interfaces of ports of RoCE; a bond has the sum of its members."""
         for port in ports:
-            name = interface_of(port.path)
+            name = read(f"{port.path}/gid_attrs/ndevs/0").decode().strip()  # absent for a port of InfiniBand
             if not name or not self._cards[port.dims["device"]].backoff.allows(self._clock()):
                 continue
             bonded = [link.name.removeprefix("lower_") for link in self._config.sys.glob(f"class/net/{name}/lower_*")]

@@ -74,11 +74,9 @@ class OtlpAdvisor(advice.Advisor):
             yield advice.Cost("million points", load.points / 1e6, None, unit="million")
 
     def quotas(self, load: advice.Load) -> Iterable[advice.Quota]:
-        book, requests = self._book, load.requests / advice.MONTH
-        if limit := book.get("requests_per_second"):
-            yield advice.Quota("requests/s", limit, requests, "an account has in a region", shared=True)
-        elif limit := book.get("requests_per_minute"):
-            yield advice.Quota("requests/s", limit / 60, requests, "a project has in a region by default", shared=True)
+        if limit := self._book.get("requests_per_second"):
+            used = load.requests / advice.MONTH
+            yield advice.Quota("requests/s", limit, used, self._book["owner"], shared=True)
 
     def notes(self, load: advice.Load) -> Iterable[str]:
         if self._config.flavour == "plain":

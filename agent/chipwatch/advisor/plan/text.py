@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
-from chipwatch.advisor.plan.result import Choice, Plan, SinkPlan
+from chipwatch.advisor.plan.result import Plan, SinkPlan
 from chipwatch.base.redaction import one_line, without_secrets
 from chipwatch.base.table import GAP, TableColumn, cut_middle, table
 from chipwatch.base.text import line_width
@@ -91,19 +91,15 @@ def _table(plan: Plan) -> Iterator[str]:
 def _cells(sink: SinkPlan, number: int) -> tuple[str, ...]:
     """Return the row of a sink as configured (`number` 0), or of one of its choices (from 1 on)."""
     choice = (sink.now, *sink.choices)[number]
+    missing = dict.fromkeys(line.missing for line in choice.bill if line.dollars is None and line.missing)
     return (
         sink.sink,
         f"{choice.flags} (now)" if choice.now and number else choice.flags,
         f"{choice.series:,}",
         f"{choice.requests:,.0f}",
         "" if choice.volume is None else f"{choice.volume:,.3f} {choice.unit}",
-        _missing(choice) if choice.dollars is None else f"{choice.dollars:,.2f}",
+        ", ".join(missing) or UNKNOWN if choice.dollars is None else f"{choice.dollars:,.2f}",
     )
-
-
-def _missing(choice: Choice) -> str:
-    """Return the options that give the prices which are not known, or UNKNOWN if there are none."""
-    return ", ".join({line.missing: 1 for line in choice.bill if line.dollars is None and line.missing}) or UNKNOWN
 
 
 def _wrapped(texts: Iterator[str]) -> Iterator[str]:
