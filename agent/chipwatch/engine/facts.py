@@ -68,8 +68,9 @@ class FactsReader:
             if kind not in self._kinds or (kind in NUMBERS and not _is_sound(kind, *map(type, fact))):
                 kinds = ", ".join(kind.__name__ for kind in self._kinds)
                 raise TypeError(f"expected one of {kinds} as in chipwatch.contract.facts, got {fact!r:.100}")
-            if len(by_kind[kind]) < MOST_FACTS:
-                by_kind[kind].append(fact)
+            by_kind[kind].append(fact)
+        for each in by_kind.values():
+            del each[MOST_FACTS:]
         self.evidence = {fact.dims: (fact.at, fact.text) for fact in by_kind.pop(RiseEvidence)}
         words = {word: value for fact in by_kind.pop(MachineIdentity) for word, value in fact.words.items()}
         if words != self._words:
@@ -81,8 +82,7 @@ class FactsReader:
         processes = None if unlisted or DeviceProcess not in self._kinds else listed
         facts = [fact for each in by_kind.values() for fact in each]
         if processes is not None or activity or devices:
-            names = names_of(devices)
-            facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self._name, devices))
+            facts.append(DeviceFacts(time.monotonic_ns(), processes, names_of(devices), activity, self._name, devices))
         return facts if self._is_wanted else []
 
 

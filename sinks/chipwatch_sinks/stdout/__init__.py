@@ -92,9 +92,8 @@ class StdoutSink(Sink):
         if self._format == "table":
             from chipwatch_sinks.stdout.table import Table
 
-            own, machine = self._config.agent_metrics, _machine()
-            self._table = Table(stream, is_terminal=self._is_terminal, own=own, machine=machine)
-            self._render = self._table.draw
+            table = Table(stream, is_terminal=self._is_terminal, own=self._config.agent_metrics, machine=_machine())
+            self._table, self._render = table, table.draw
         stream.flush()
         self._file = self._file or _opened_again(stream)
         self._write, self._has_room = _writer(self._file or stream), _room(self._file or stream)
@@ -109,7 +108,7 @@ class StdoutSink(Sink):
         else:
             rejected = []
         self._begun = []
-        if not _are_finite(batch):
+        if batch and not _are_finite(batch):
             rejected += [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
             batch = [point for point in batch if _is_finite(point)]
         if batch and (text := self._render(batch, rejected)):
@@ -215,8 +214,9 @@ def _machine() -> str:
 
 def _are_finite(batch: Sequence[Datapoint]) -> bool:
     """Return True if all numbers are finite: then their sum is, which is much quicker than a look at each."""
-    numbers = [point[1] + (point[7] or 0) for point in batch]
-    numbers += [total.sum + total.minimum + total.maximum + sum(total.values) for point in batch if (total := point[6])]
+    _, values, _, _, _, _, summaries, increases = zip(*batch, strict=True)
+    numbers = [*values, *filter(None, increases)]
+    numbers += [total.sum + total.minimum + total.maximum + sum(total.values) for total in summaries if total]
     return isfinite(sum(numbers))
 
 

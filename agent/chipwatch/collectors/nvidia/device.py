@@ -83,8 +83,7 @@ class Part:
 
     def running(self) -> dict[int, int | None]:
         """Return the driver's PID -> bytes in use, None if unknown; raise Lost."""
-        now = self.now
-        return self.lists.running(self.handle, MOST_BYTES if now.total is None else now.total, now.used)
+        return self.lists.running(self.handle, self.now.total or MOST_BYTES, self.now.used)
 
     def _read_memory(self) -> None:
         ask = self.query.ask
@@ -179,7 +178,7 @@ class Gpu(Part):
         """True in MIG mode, even without instances."""
         self.lost = False
         self.is_due = False
-        """True if an event requires the slow readings in the next tick."""
+        """True if an event requires the slow readings in this tick."""
         self._is_failing = self._is_silent = False
         """In the last tick that asked all queries: True if most groups failed; True if none gave a value."""
         self._power, self._fields = Power(), GpuFields(self.query, self.points, level, driver)
@@ -261,7 +260,7 @@ class Gpu(Part):
         self._read_fields(now, slow=slow)
         if self.detailed:
             for number, row in CLOCKS.items():
-                add((row.metric.name,), ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number))
+                add((row.metric.name,), ask(row.query, nvml.nvmlDeviceGetClockInfo, self.handle, number))
             add(("gpu.encoder.utilization",), ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
             add(("gpu.decoder.utilization",), ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
             self._read_rates(self._read_gpm(self.handle, now))

@@ -118,6 +118,8 @@ class Gpus:
         slow = self._slow.is_due(now / SECOND)
         self._follow_clock(at)
         self._search(now, slow=slow)
+        self._ask("NVML")
+        yield self._xids.read(at, now)  # first, because it waits: others' data fill the caches meanwhile
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():
@@ -132,13 +134,11 @@ class Gpus:
                         self._tree.read(part, gpu.minor)
             yield points
             self._problems += gpu.troubles()
-        self._ask("NVML")
         self.silent = {self._dims(UNKNOWN, UNKNOWN, gpu=index): why for index, why in self._unlisted.items()}
         self.silent |= {gpu.dims: why for gpu in self._gpus.values() if (why := gpu.silence)}
         if slow:
             working = (gpu for gpu in self._gpus.values() if not gpu.lost)
             yield self._peers.read((gpu.kernel.model, gpu.health) for gpu in working)
-        yield self._xids.read(at, now)
         self._ask("")
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:

@@ -75,9 +75,9 @@ C2C: Final = {
 }
 """Metric of GPM, a rate (MiB/s) -> row, for the link to the CPU."""
 CLOCKS: Final = {
-    1: FieldRow(_gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED)),
-    2: FieldRow(shared.CLOCK_MEMORY),
-    0: FieldRow(shared.CLOCK_GRAPHICS),
+    1: FieldRow(_gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED), query="clock.sm"),
+    2: FieldRow(shared.CLOCK_MEMORY, query="clock.memory"),
+    0: FieldRow(shared.CLOCK_GRAPHICS, query="clock.graphics"),
 }
 """NVML's type of clock -> row."""
 
@@ -226,7 +226,12 @@ def shaped(metric: Metric, *keys: str) -> Metric:
     return replace(metric, dims=(*keys, *metric.dims[1:]))
 
 
+@cache
+def metrics_of(*keys: str) -> Mapping[str, Metric]:
+    """Return name -> metric of a GPU or, if `keys` has `mig`, of an instance; each as `shaped` returns it."""
+    return {name: shaped(metric, *keys) for name, metric in (INSTANCE if MIG in keys else WHOLE).items()}
+
+
 def declared(*further: str) -> tuple[Metric, ...]:
     """Return the metrics of GPUs and instances, with `further` dimensions (uuid, model, driver)."""
-    whole, instance = WHOLE.values(), INSTANCE.values()
-    return (*(shaped(m, GPU, *further) for m in whole), *(shaped(m, GPU, MIG, *further) for m in instance))
+    return (*metrics_of(GPU, *further).values(), *metrics_of(GPU, MIG, *further).values())

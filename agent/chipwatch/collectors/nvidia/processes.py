@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ctypes import c_ulonglong
 from pathlib import Path
 from struct import Struct
@@ -52,8 +53,6 @@ class ProcessLists:
         self._running: dict[int, int | None] = {}
         self._servers: dict[int, bool] = {}
         """PID on the device -> True for a server of MPS."""
-        self._clients: tuple[object, list[tuple[int, int | None]]] = None, []
-        """The processes in `_running` for which it was made, without servers of MPS."""
         self.sampled_until: dict[str, int] = {}
         """Reader -> time of the last sample that it got."""
 
@@ -61,9 +60,8 @@ class ProcessLists:
         """
         Return PID -> bytes in use, None if unknown; larger numbers than `most` are ignored. Raise Lost.
 
-        While the driver's lists stay the same, so does the object. `used`: bytes of the device in use, None if unknown;
-        while they stay the same no process began, so a list that was empty is not asked again until `empty` is cleared.
-        The first list is always asked, since there a process may have taken the place of another.
+        `used`: bytes of the device in use, None if unknown. While they stay the same, no process begins: a list that
+        was empty is not asked again until `empty` is cleared. The compute list is always asked.
         """
         query, read, listed = self._query, self._rows.read, b""
         for name, function in LISTS.items():
@@ -85,16 +83,15 @@ class ProcessLists:
                     running.setdefault(pid)
         return self._running
 
-    def clients(self, running: dict[int, int | None], proc: Path) -> list[tuple[int, int | None]]:
-        """Return the processes that use the device, and their bytes: for the server of MPS, its clients do."""
-        if self._clients[0] is not running:  # comm has the first 15 characters of the name
-            known = self._servers
+    def servers(self, running: dict[int, int | None], proc: Path) -> Mapping[int, bool]:
+        """Return PID -> True for a server of MPS; its clients, which are also listed, use the GPU."""
+        known = self._servers
+        if known.keys() != running.keys():  # comm has the first 15 characters of the name
             self._servers = {
                 pid: known[pid] if pid in known else read(f"{proc}/{pid}/comm").startswith(b"nvidia-cuda-mps")
                 for pid in running
             }
-            self._clients = running, [(pid, used) for pid, used in running.items() if not self._servers[pid]]
-        return self._clients[1]
+        return self._servers
 
     def unlisted(self) -> str:
         """Return why the driver did not list all processes; "" if it did. It may lack lists other than compute."""
@@ -208,5 +205,6 @@ def processes(part: Part, proc: Path) -> list[DeviceProcess]:
     running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
-    dims, share_of = part.dims, (shares if is_known else dict.fromkeys(running)).get
-    return [DeviceProcess(dims, pid, used, share_of(pid, 0.0)) for pid, used in part.lists.clients(running, proc)]
+    share_of, is_server = (shares if is_known else dict.fromkeys(running)).get, part.lists.servers(running, proc)
+    clients = [one for one in running.items() if not is_server[one[0]]]
+    return [DeviceProcess(part.dims, pid, used, share_of(pid, 0.0)) for pid, used in clients]

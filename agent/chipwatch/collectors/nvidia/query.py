@@ -158,13 +158,16 @@ class FieldSet:
         heads = self._heads.unpack(self._array)
         kinds, codes = heads[::2], heads[1::2]
         numbers = _values(kinds).unpack(self._array)
-        values: dict[tuple[int, int], float] = {
-            key: number for key, kind, code, number in zip(self._keys, kinds, codes, numbers, strict=True)
-            if not code and kind < len(TYPES) and number not in nvml.NOT_AVAILABLE and isfinite(number)
-        }  # fmt: skip
+        values: dict[tuple[int, int], float] = dict(zip(self._keys, numbers, strict=True))
+        are_numbers = nvml.NOT_AVAILABLE.isdisjoint(numbers) and all(map(isfinite, numbers))
+        missing = [] if are_numbers and not any(codes) and max(kinds) < len(TYPES) else [
+            (key, code) for key, kind, code, number in zip(self._keys, kinds, codes, numbers, strict=True)
+            if code or kind >= len(TYPES) or number in nvml.NOT_AVAILABLE or not isfinite(number)
+        ]  # fmt: skip
+        for key, _ in missing:
+            del values[key]
         query.answered.update(filter(None, map(self._names.__getitem__, values)))
-        if len(values) < len(codes):
-            self._miss((key, code) for key, code in zip(self._keys, codes, strict=True) if key not in values)
+        self._miss(missing)
         return values
 
     def _miss(self, missing: Iterable[tuple[tuple[int, int], int]]) -> None:

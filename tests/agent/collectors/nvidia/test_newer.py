@@ -112,6 +112,7 @@ def test_a_new_field_is_one_row_and_one_line_of_the_fake_driver(fake, watch, mon
     row = metrics.FieldRow(counter("gpu.new", "By", "New.", dims=("gpu",)), unit=1024, query="new")
     monkeypatch.setitem(metrics.SLOW, 999, row)
     monkeypatch.setitem(metrics.WHOLE, "gpu.new", row.metric)  # follows from the row where the module is loaded
+    monkeypatch.setattr("chipwatch.collectors.nvidia.points.metrics_of", metrics.metrics_of.__wrapped__)
     fake.gpus[0]["field"]["999"] = 2048
     assert watch(Level.BASIC).read()["gpu.new{gpu=0}"] == 2
 
