@@ -28,9 +28,9 @@ FREE = ""
 class Node:
     """An agent on a machine with two H100, and the kubelet's pods."""
 
-    def __init__(self, agent, folder, until):
+    def __init__(self, agent, folder, until, names="dcgm"):
         self.driver, env = machine_with(folder, 2)
-        self.until, self.uuids = until, [gpu["uuid"] for gpu in self.driver.gpus]
+        self.until, self.names, self.uuids = until, names, [gpu["uuid"] for gpu in self.driver.gpus]
         self.kubelet = Server(folder / "kubelet.sock", b"")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/metrics"
@@ -38,7 +38,7 @@ class Node:
             "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}",
             "CHIPWATCH_COLLECTORS__JOBS__KUBELET": folder / "kubelet.sock",
         }
-        words = ("--sink", "prometheus", "--names", "dcgm", "--level", "all", "--interval", "0.2")
+        words = ("--sink", "prometheus", "--names", names, "--level", "all", "--interval", "0.2")
         self.agent = agent.start(*words, "--collector", "nvidia", "--collector", "jobs", env=env)
 
     def scrape(self):
@@ -73,9 +73,9 @@ class Node:
         self.until(has_come)
 
 
-@pytest.fixture
-def node(agent, tmp_path, until):
-    made = Node(agent, tmp_path, until)
+@pytest.fixture(params=["dcgm", "dcgm,dcgm4.7"])
+def node(agent, tmp_path, until, request):
+    made = Node(agent, tmp_path, until, request.param)
     until(lambda: made.pods("1") == {FREE})
     yield made
     made.kubelet.stop()
@@ -93,4 +93,5 @@ def test_the_page_follows_the_pods_of_a_gpu_without_overlap_or_gap(node):
         "DCGM_FI_DRIVER_VERSION": node.driver.machine["driver"], "pod": "c", "namespace": "team", "container": "main",
     }  # fmt: skip
     names = {sample.name for sample in held}
+    assert ("DCGM_FI_DEV_BOARD_POWER_WATTS" in names) == (node.names != "dcgm")
     assert {name for query in DASHBOARD for name in re.findall(r"DCGM_\w+", query)} <= names
