@@ -16,11 +16,13 @@ from chipwatch.jobs.device import JobDevice
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.jobs.holders import STALE, Holders
 from chipwatch.jobs.ledger import JobLedger
-from chipwatch.jobs.points import JobPoints
+from chipwatch.jobs.points import counted
 from chipwatch.jobs.reasons import Figures, JobFigure, Reasons, reasons
 from chipwatch.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, of_ranks
 
 log: Final = logging.getLogger(__name__)
+JUDGED: Final = 16
+"""Most jobs that are judged in one tick, for the log; if there are more, they take turns."""
 Note = Callable[[str, str, bool], None]
 """Called with a job, a sentence about it, and True if the job is slow."""
 
@@ -28,8 +30,8 @@ Note = Callable[[str, str, bool], None]
 class JobAnswers:
     """Answers questions about jobs, from the last five minutes; logs why a job is slow when that changes."""
 
-    def __init__(self, holders: Holders, ledger: JobLedger, points: JobPoints) -> None:
-        self._holders, self._ledger, self._points = holders, ledger, points
+    def __init__(self, holders: Holders, ledger: JobLedger) -> None:
+        self._holders, self._ledger = holders, ledger
         self._recent = RecentMoments()
         self._listings: dict[str, DeviceFacts] = {}
         """Collector -> its last list of processes; a list older than a minute is dropped."""
@@ -39,7 +41,11 @@ class JobAnswers:
         self._pids: dict[JobKey, dict[int, str]] = {}
         """Job -> its processes -> the device of each."""
         self._causes: dict[JobKey, tuple[str, str]] = {}
-        """Job -> the cause that slows it, as of the last tick, and as of the last log message; "" for none."""
+        """
+        Job -> the cause that slows it, when it was last judged, and as of the last log message; "" for none.
+
+        The job that was not judged for longest is first.
+        """
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int, note: Note) -> None:
         """Remember a tick; log the cause that slows a job if it has changed."""
@@ -59,10 +65,12 @@ class JobAnswers:
                 self._pids.setdefault(owner.key, {})[process.pid] = device_label(device_of(process.dims))
         moments = {key: self._moment(key) for key in self._holders.keys & self._ledger.accounts.keys()}
         self._recent.take(at, tick, [item for fact in about for item in fact.activity], moments)
-        self._causes = {key: self._name(key, note) for key in moments}
+        order = [*dict.fromkeys(key for key in (*self._causes, *moments) if key in moments)]
+        rest = {key: self._causes.get(key, ("", "")) for key in order[JUDGED:]}
+        self._causes = rest | {key: self._name(key, note) for key in order[:JUDGED]}
 
     def _name(self, key: JobKey, note: Note) -> tuple[str, str]:
-        """Find the cause that slows a job; log a new one when two ticks in a row have it."""
+        """Find the cause that slows a job; log a new one when it is found twice in a row."""
         why, (last, logged) = self.why(key), self._causes.get(key, ("", ""))
         cause = why.causes[0].cause if why.causes else ""
         if cause != last or cause == logged or not (cause or why.nothing):
@@ -120,7 +128,9 @@ class JobAnswers:
             "jobs": [{**ledger.row(job), "why": self.why(job.owner.key).answer} for job in ledger.holding()],
             "ended": [ledger.row(account) for account in ledger.unrecorded()],
             "devices": devices,
-            "counts": [{"dims": dict(dims), "gpus": count} for dims, count in self._points.counts.items() if count],
+            "counts": [
+                {"dims": dict(dims), "gpus": count} for dims, count in counted(self._holders.devices).items() if count
+            ],
             "missing": self._holders.missing,
             "charged_seconds": ledger.charged / SECOND,
             "allocated_seconds": self._holders.allocated / SECOND,

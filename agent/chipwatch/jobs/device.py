@@ -122,19 +122,15 @@ class JobDevice:
         holders = {key: holder.holding for key, holder in holding.items()}
         self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 
-    def rests(self, activity: DeviceActivity, use: Use, interval: int) -> bool:
-        """Take a reading if the device is free, as in the last reading; return False if it is not."""
-        last, roster = self.last, use.roster
-        was_free = (
-            last is not None and not use.doubt and self.state == FREE and self.cause == "no_process" and not last.paused
-        )
-        is_free = not (activity.active or activity.lost or roster.jobs or roster.has_strangers or use.processes is None)
-        if last is None or not was_free or not is_free or activity.active is None or use.moment <= last.moment:
+    def rests(self, activity: DeviceActivity, moment: int, interval: int) -> bool:
+        """Take a reading of an empty device that was free and did no work since; return False if it is not so."""
+        last, before = self.last, self.activity
+        is_idle = activity.active == 0 and not activity.lost and activity.slices == before.slices
+        was_free = self.state == FREE and self.cause == "no_process" and activity.basis == before.basis
+        if last is None or not (is_idle and was_free) or last.paused or moment <= last.moment:
             return False
-        self.last, self.activity, self.missed = last._replace(moment=use.moment, active=0.0), activity, 0
-        self.kernels.worked = use.moment
-        elapsed = min(use.moment - last.moment, MOST_INTERVALS * interval)
-        self.spent.idle[self.cause] += round(elapsed * self.slices)
+        self.last, self.missed, self.kernels.worked = DeviceReading(moment, {}, 0.0), 0, moment
+        self.spent.idle[self.cause] += round(min(moment - last.moment, MOST_INTERVALS * interval) * before.slices)
         return True
 
     def take(
@@ -187,8 +183,8 @@ class JobDevice:
         """Return why nobody knows whether a job holds the device; "" if it is known that none does."""
         if use.processes is None:
             return use.doubt or "its processes are not listed"
-        if use.processes:
-            return f"process {use.processes[0].pid} has no owner in /proc"
+        if use.roster.pids:
+            return f"process {min(use.roster.pids)} has no owner in /proc"
         if now.active is None:
             return "whether kernels run is not known"
         return "kernels ran and the driver lists no process" if self.kernels.is_strange(now.moment) else use.doubt

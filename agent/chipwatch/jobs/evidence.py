@@ -27,12 +27,14 @@ class Evidences:
         """Take a reading; compare it with the one before."""
         last, self._last = self._last or facts, facts
         seconds = (facts.moment - last.moment) / SECOND
-        before = {use.owner.key: use for use in last.uses}
-        self._jobs = {use.owner.key: _between(before.get(use.owner.key, use), use, seconds) for use in facts.uses}
+        before, uses = ({use.owner.key: use for use in each.uses} for each in (last, facts))
+        self._jobs = {key: _between(before.get(key, use), use, seconds) for key, use in uses.items()}
         rates = ((pid, _rate(last.cpu.get(pid), cpu, seconds)) for pid, cpu in facts.cpu.items())
         self._pids = {pid: Evidence(rate, blocked=pid in facts.blocked) for pid, rate in rates}
-        both = facts.processes.keys() & last.processes.keys()
-        self._waits = {pid: _waits(last.processes[pid], facts.processes[pid], seconds) for pid in both}
+        both = (
+            (pid, now, last.processes.get(pid)) for pid, now in facts.processes.items() if now.children or now.waits
+        )
+        self._waits = {pid: _waits(before, now, seconds) for pid, now, before in both if before}
 
     def of(self, jobs: Iterable[JobKey], pids: Collection[int]) -> Evidence:
         """Combine the evidence of all jobs and processes on a device: the sum of CPUs, the largest of other figures."""

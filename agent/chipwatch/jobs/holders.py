@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from operator import attrgetter
+from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts
@@ -13,10 +14,8 @@ from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReadin
 from chipwatch.jobs.device import JobDevice, plausible
 from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
-from chipwatch.jobs.holding import PROCESS, Held, UnnamedDevices, Use, roster_of
+from chipwatch.jobs.holding import PROCESS, Held, Rosters, UnnamedDevices, Use
 from chipwatch.jobs.ledger import Hold, JobLedger
-
-T = TypeVar("T")
 
 MISSED: Final = 3
 """Consecutive readings without a device, although others answer, after which it counts as lost."""
@@ -34,19 +33,18 @@ class Holders:
         """The last reading of jobs."""
         self.alive: set[JobKey] = set()
         """Jobs with a cgroup, an allocated device, or a process on a device."""
+        self.keys: set[JobKey] = set()
+        """Jobs that hold a device."""
         self._ledger, self._clocks, self._interval = ledger, ledger.clocks, interval
         self._evidences, self._points, self._unnamed = Evidences(), DevicePoints(), UnnamedDevices()
         self._is_begun = self._is_late = False
         """True once devices and jobs were read; True if the reading of jobs is stale."""
         self._keys: tuple[Mapping[int, Owner], set[JobKey]] = {}, set()
         """The owners of processes in the last reading of jobs, and their jobs."""
+        self._rosters = defaultdict[str, Rosters](Rosters)
+        """The jobs on devices, by collector."""
         self._forgotten = 0
         """Time (ns) for which jobs held partitions that no longer exist."""
-
-    @property
-    def keys(self) -> set[JobKey]:
-        """Return the keys of the jobs that hold a device."""
-        return {key for device in self.devices.values() for key in device.held}
 
     def of(self, key: JobKey) -> dict[DeviceKey, JobDevice]:
         """Return the devices that a job holds."""
@@ -84,9 +82,10 @@ class Holders:
 
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int) -> None:
         """Charge the jobs for the time up to the readings of a tick."""
-        devices = [fact for fact in facts if isinstance(fact, DeviceFacts)]
-        readings = [fact for fact in devices if fact.processes is not None or fact.activity]
-        readings.sort(key=lambda reading: reading.moment)
+        devices = (fact for fact in facts if isinstance(fact, DeviceFacts))
+        readings = sorted(
+            (fact for fact in devices if fact.processes is not None or fact.activity), key=attrgetter("moment")
+        )
         for fact in facts:
             if isinstance(fact, JobFacts):
                 self.jobs = fact
@@ -112,6 +111,7 @@ class Holders:
         for device in self.devices.values():
             if device.last and at - self._clocks.offset - device.last.moment > MOST_INTERVALS * self._interval:
                 device.stop("it was not read for over two intervals")
+        self.keys = {key for device in self.devices.values() for key in device.held}
 
     def _charge_all(self, readings: Iterable[DeviceFacts], values: Mapping[DeviceKey, ValuesByName], at: int) -> None:
         answered, moments = set[DeviceKey](), dict[str, int]()
@@ -139,11 +139,8 @@ class Holders:
 
     def _take(self, reading: DeviceFacts, values: Mapping[DeviceKey, ValuesByName], at: int) -> set[DeviceKey]:
         """Charge the reading of one collector; return its devices."""
-        jobs, names, owners = self.jobs, reading.names, self.jobs.owners if self.jobs else {}
-        processes = _by_place((device_of(process.dims), process) for process in reading.processes or ())
-        allocations = jobs.allocations if jobs else ()
-        given = _by_place((device_of(names[each.device]), each) for each in allocations if each.device in names)
-        answered = set()
+        jobs, answered, rosters = self.jobs, set(), self._rosters[reading.source]
+        rosters.take(reading, self._keys[0], jobs.allocations if jobs else ())
         read = {place[:1]: device.last.moment for place, device in self.devices.items() if device.last}
         unread = self._unnamed.text or _unread(jobs)
         for activity in reading.activity or from_points(reading, values):
@@ -154,21 +151,20 @@ class Holders:
                 last = None if begun is None else DeviceReading(begun, {}, paused=True)
                 device = self.devices[place] = JobDevice(activity.dims, last)
             device.dims, device.source = activity.dims, reading.source
-            mine = _of(processes, place)
-            listed = None if reading.processes is None or (activity.unlisted and not mine) else mine
-            pids = tuple(process.pid for process in listed or ())
-            roster = roster_of(pids, tuple(map(owners.get, pids)), tuple(_of(given, place)))
-            use = Use(listed, roster, self.alive, reading.moment, at, doubt=activity.unlisted or unread)
+            roster = rosters[place]
             figures: ValuesByName = values.get(place, {})
-            reported = plausible(activity)
-            if FALLEN in figures:
-                reported = reported._replace(lost=True)
-            if device.rests(reported, use, self._interval):
-                after = None
-            else:
+            is_empty = not (roster.jobs or roster.pids or activity.unlisted or unread or FALLEN in figures)
+            if not (
+                is_empty and reading.processes is not None and device.rests(activity, reading.moment, self._interval)
+            ):
+                listed = None if activity.unlisted and not roster.pids else reading.processes
+                use = Use(listed, roster, self.alive, reading.moment, at, doubt=activity.unlisted or unread)
+                reported = plausible(activity)
+                if FALLEN in figures:
+                    reported = reported._replace(lost=True)
                 after = self._following(place, use, jobs, lost=reported.lost) if jobs else use
-            if after:
-                self._charge(device, reported, after, figures)
+                if after:
+                    self._charge(device, reported, after, figures)
             if values.get(place[:1], {}).get(STATE) == 0 and not device.held:
                 device.state, device.doubt = LOST, ""
         return answered
@@ -220,7 +216,7 @@ class Holders:
     def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: ValuesByName) -> None:
         """Take a reading of one device; charge its jobs for the time, and for energy in proportion to it."""
         before, last = device.held, device.last
-        evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
+        evidence = self._evidences.of(before, use.roster.pids)
         charged = device.take(activity, use, evidence, self._interval, values)
         elapsed = use.moment - last.moment if last and not last.paused else 0
         energy = activity.energy
@@ -270,19 +266,6 @@ def _unread(jobs: JobFacts | None) -> str:
     """Return why a job may hold a device although it has no listed process: a source of jobs cannot be read."""
     told = jobs.missing if jobs else {"pids": "the collector jobs does not run, or has not answered yet"}
     return next((told[what] for what in ("pids", "mapping", "kubelet") if what in told), "")
-
-
-def _by_place(items: Iterable[tuple[DeviceKey, T]]) -> dict[DeviceKey, list[T]]:
-    places = defaultdict[DeviceKey, list[T]](list)
-    for place, item in items:
-        places[place].append(item)
-    return places
-
-
-def _of(items: Mapping[DeviceKey, Sequence[T]], place: DeviceKey) -> list[T]:
-    """Return the items of a device; a partition also has those that belong to its whole device."""
-    whole = items.get(place[:1], ()) if len(place) > 1 else ()
-    return [*items.get(place, ()), *whole]
 
 
 def _name(place: DeviceKey) -> str:

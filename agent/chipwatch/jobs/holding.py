@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import inf
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.jobs.accounting import Holding, JobKey
+from chipwatch.jobs.device_key import DeviceKey, device_of
+
+T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
@@ -18,6 +22,8 @@ SCHEDULERS: Final = ("mapping", "kubelet")
 PROCESS: Final = "process"
 """Source of a job that is known only by its process on the device."""
 UTILIZATION, OCCUPANCY, EQUAL = "utilization", "occupancy", "equal"
+WHO: Final = itemgetter(0, 1)
+"""Returns the dimensions and the pid of a `DeviceProcess`."""
 
 
 class Held(NamedTuple):
@@ -34,12 +40,15 @@ class Held(NamedTuple):
     """Measurement behind `share`: `utilization`, `occupancy` or `equal`; "" if the job is alone."""
 
 
+RosterJobs = Mapping[JobKey, tuple[Owner, str, int | None, Sequence[int]]]
+"""Job -> its owner, its source, its start (ns since the epoch), and the numbers of its processes in the reading."""
+
+
 class Roster(NamedTuple):
     """The jobs on a device, which stay the same until a process, an owner or an allocation changes."""
 
     pids: frozenset[int]
-    jobs: Mapping[JobKey, tuple[Owner, str, int | None, Sequence[int]]]
-    """Job -> its owner, its source, its start (ns since the epoch), and the places of its processes in the list."""
+    jobs: RosterJobs
     has_strangers: bool
     """True if the owner of a process is unknown."""
 
@@ -48,7 +57,7 @@ class Use(NamedTuple):
     """The processes and jobs of a device in one reading."""
 
     processes: Sequence[DeviceProcess] | None
-    """None if the driver does not list processes."""
+    """All processes of the reading; None if the driver does not list the processes of this device."""
     roster: Roster
     alive: Collection[JobKey]
     """Jobs with a cgroup, an allocated device, or a process on a device."""
@@ -61,13 +70,58 @@ class Use(NamedTuple):
     """Why an unknown job may hold the device; "" if none can."""
 
 
-@lru_cache(maxsize=256)
-def roster_of(pids: Sequence[int], owners: Sequence[Owner | None], allocations: Sequence[Allocation]) -> Roster:
-    """Return the jobs on a device from its processes, the owner of each, and allocations: schedulers decide first."""
+class Rosters(dict[DeviceKey, Roster]):
+    """The rosters of one collector's devices: all are made again when a process, an owner or an allocation changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts: tuple[Any, ...] = ()
+        """The source of the rosters: dimensions and pids of processes, owners, allocations, names of devices."""
+        self._processes: Mapping[DeviceKey, Sequence[int]] = {}
+        """Device -> the numbers of its processes in the reading."""
+        self._given: Mapping[DeviceKey, Sequence[Allocation]] = {}
+
+    def take(self, reading: DeviceFacts, owners: Mapping[int, Owner], allocations: Sequence[Allocation]) -> None:
+        """Take a reading, with the owner of each process by pid."""
+        listed, names = [*map(WHO, reading.processes or ())], reading.names
+        if (facts := (listed, owners, allocations, names)) != self._facts:
+            self.clear()
+            self._facts = facts
+            self._processes = _by_place((device_of(dims), number) for number, (dims, _) in enumerate(listed))
+            given = ((device_of(names[each.device]), each) for each in allocations if each.device in names)
+            self._given = _by_place(given)
+
+    def __missing__(self, place: DeviceKey) -> Roster:
+        listed, owner_of, *_ = self._facts
+        owners = {number: owner_of.get(listed[number][1]) for number in _of(self._processes, place)}
+        pids = frozenset(listed[number][1] for number in owners)
+        self[place] = roster = Roster(pids, _jobs(owners, _of(self._given, place)), None in owners.values())
+        return roster
+
+
+def _by_place(items: Iterable[tuple[DeviceKey, T]]) -> dict[DeviceKey, list[T]]:
+    places = defaultdict[DeviceKey, list[T]](list)
+    for place, item in items:
+        places[place].append(item)
+    return places
+
+
+def _of(items: Mapping[DeviceKey, Sequence[T]], place: DeviceKey) -> list[T]:
+    """Return the items of a device; a partition also has those that belong to its whole device."""
+    whole = items.get(place[:1], ()) if len(place) > 1 else ()
+    return [*items.get(place, ()), *whole]
+
+
+def _jobs(owners: Mapping[int, Owner | None], allocations: Sequence[Allocation]) -> RosterJobs:
+    """
+    Return the jobs of a roster from the owner of each process, by its number, and from allocations.
+
+    Schedulers decide first.
+    """
     present: dict[JobKey, list[int]] = {}
-    for place, owner in enumerate(owners):
+    for number, owner in owners.items():
         if owner:
-            present.setdefault(owner.key, []).append(place)
+            present.setdefault(owner.key, []).append(number)
     firsts = {key: owner for key, mine in present.items() if (owner := owners[mine[0]])}
     given = [item for item in allocations if item.source in SCHEDULERS and not _is_stale(item, firsts)]
     others = [item for item in allocations if item.source not in SCHEDULERS]
@@ -77,10 +131,10 @@ def roster_of(pids: Sequence[int], owners: Sequence[Owner | None], allocations: 
     jobs = {}
     for key, source in sources.items():
         mine = present.get(key, [])
-        starts = [owner.since for owner in (source.owner, *(owners[place] for place in mine)) if owner]
+        starts = [owner.since for owner in (source.owner, *(owners[number] for number in mine)) if owner]
         since = min((start for start in starts if start is not None), default=None)
         jobs[key] = firsts.get(key, source.owner), source.source, since, mine
-    return Roster(frozenset(pids), jobs, None in owners)
+    return jobs
 
 
 def holders_of(use: Use, *, has_worked: bool) -> dict[JobKey, Held]:
@@ -105,14 +159,13 @@ def _parts(
     if len(roster.jobs) < 2:
         return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
-        works = {
-            key: [work for n in mine if (work := getattr(processes[n], basis)) is not None]
-            for key, (_, _, _, mine) in roster.jobs.items()
-        }
-        if any(works.values()):
-            sums = {key: sum(work for work in mine if work > 0) for key, mine in works.items()}
-            total = sum(sums.values())
-            if 0 < total < inf:
+        is_known, sums = False, dict.fromkeys(roster.jobs, 0.0)
+        for key, (_, _, _, mine) in roster.jobs.items():
+            for number in mine:
+                if (work := getattr(processes[number], basis)) is not None:
+                    is_known, sums[key] = True, sums[key] + max(0.0, work)
+        if is_known:
+            if 0 < (total := sum(sums.values())) < inf:
                 return {key: work / total for key, work in sums.items()}, basis
             if not has_worked:
                 return {}, basis

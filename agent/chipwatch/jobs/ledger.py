@@ -149,10 +149,12 @@ class JobLedger:
             if len(self._live - {OTHER.key}) >= self._most:
                 owner, key = OTHER, OTHER.key
             self._live.add(key)
-        account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
-        account.seen, account.since = at, min(account.since, owner.since or at)
-        if owner.user and not account.owner.user:  # a mapping file names only the job
-            account.owner = owner
+        account, since = self.accounts.get(key), owner.since or at
+        if account is None or (owner.user and not account.owner.user):  # a mapping file names only the job
+            named = owner._replace(cgroup="") if owner.cgroup else owner  # the next run finds the cgroup again
+            account = account or self.accounts.setdefault(key, Account(named, since, at))
+            account.owner = named
+        account.seen, account.since = at, min(account.since, since)
         return account
 
     def note(self, use: GroupUse) -> None:
@@ -248,11 +250,8 @@ class JobLedger:
 
         If it is longer than MOST_BYTES, the jobs that held a device least recently are left out.
         """
-        accounts = []
-        for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
-            owner = account.owner._replace(cgroup="")  # the next run finds it again
-            held = {**account.held, **holds.get(account.owner.key, {})}
-            accounts.append(msgspec.structs.replace(account, owner=owner, held=held))
+        latest = sorted(self.accounts.items(), key=lambda item: item[1].seen, reverse=True)
+        accounts = [msgspec.structs.replace(each, held={**each.held, **holds.get(key, {})}) for key, each in latest]
         state = SavedLedger(at, accounts, self.clocks.offset or self.clocks.earlier, self.price)
         while len(saved := msgspec.json.encode(state)) > MOST_BYTES:
             accounts.pop()

@@ -35,8 +35,8 @@ class JobPoints:
         self._ledger, self._with_user = ledger, with_user
         self.level = Level.ALL
         """The highest level of metrics that anyone wants."""
-        self.counts: dict[Dimensions, float] = {}
-        """State and cause, as dimensions -> number of accelerators."""
+        self._counts: dict[Dimensions, float] = {}
+        """The numbers of accelerators that were sent; a state that no device has any more is sent as 0."""
 
     def of_jobs(self, devices: Mapping[DeviceKey, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the points of all jobs that hold a device, and the last points of jobs that ended."""
@@ -84,16 +84,10 @@ class JobPoints:
 
     def of_devices(self, devices: Mapping[DeviceKey, JobDevice], at: int) -> Iterator[Datapoint]:
         """Yield the number of accelerators by state, and the idle and busy time of GPUs."""
-        self.counts = dict.fromkeys(self.counts, 0.0)  # a state that no device has any more is sent as 0
-        wholes = defaultdict[DeviceKey, float](float)
-        for place, device in devices.items():
-            wholes[place[:1]] += device.slices
-        for place, device in devices.items():
-            dims = count_dims(device.state, device.cause)
-            self.counts[dims] = self.counts.get(dims, 0.0) + device.slices / (wholes[place[:1]] or 1.0)
         if self.level < metrics.COUNT.level:
             return
-        for dims, count in self.counts.items():
+        self._counts = dict.fromkeys(self._counts, 0.0) | counted(devices)
+        for dims, count in self._counts.items():
             yield metrics.COUNT.point(at, count, dims)
         for place, device in devices.items():
             spent = device.spent
@@ -113,6 +107,16 @@ def _dims_of(owner: Owner, with_user: bool, device: Dimensions | None = None) ->
 @lru_cache(maxsize=20_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
+
+
+def counted(devices: Mapping[DeviceKey, JobDevice]) -> dict[Dimensions, float]:
+    """Return the number of accelerators by state and cause, as dimensions; partitions count by their slices."""
+    counts, wholes = defaultdict[Dimensions, float](float), defaultdict[DeviceKey, float](float)
+    for place, device in devices.items():
+        wholes[place[:1]] += device.slices
+    for place, device in devices.items():
+        counts[count_dims(device.state, device.cause)] += device.slices / (wholes[place[:1]] or 1.0)
+    return counts
 
 
 @lru_cache

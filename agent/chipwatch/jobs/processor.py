@@ -53,7 +53,7 @@ class JobsProcessor(Processor):
         self._ledger = JobLedger(config.max_jobs, config.dollars_per_hour)
         self._holders = Holders(self._ledger, round(config.interval * SECOND))
         self._points = JobPoints(self._ledger, with_user="user" in config.dimensions)
-        self._answers = JobAnswers(self._holders, self._ledger, self._points)
+        self._answers = JobAnswers(self._holders, self._ledger)
         self._problem = ""
         """Why the last record could not be written; "" if it was."""
         self._saved_at: int | None = None

@@ -12,6 +12,7 @@ from tests.agent.jobs.machine import SECOND, START, Machine, dims_of, job
 
 from chipwatch.contract.owner import Allocation, JobCollectives, Rank
 from chipwatch.contract.rules import RULES
+from chipwatch.jobs.answers import JUDGED
 from chipwatch.jobs.reasons import FIGURES, Figures, loss_of, reasons
 from chipwatch.jobs.recent import lowest, of_ranks
 
@@ -256,6 +257,22 @@ def test_after_a_pause_of_the_machine_figures_are_of_the_last_minutes():
         )  # fmt: skip
     (row,) = machine.processor.answer()["jobs"]
     assert row["why"]["causes"] == []
+
+
+def test_many_jobs_are_judged_in_turns(monkeypatch):
+    machine, judged = Machine(), []
+    answers, why = machine.processor._answers, machine.processor._answers.why
+    monkeypatch.setattr(answers, "why", lambda key: judged.append(key[-1]) or why(key))
+    for _ in range(5):
+        owners = {100 + n: job(n) for n in range(JUDGED + 4)}
+        machine.tick(
+            [(pid - 100, pid) for pid in owners],
+            {n: {"active": 1.0} for n in range(len(owners))},
+            owners=owners,
+            seconds=10,
+        )
+    assert Counter(judged) == dict.fromkeys(map(str, range(JUDGED + 4)), 4)
+    assert len({*judged[:JUDGED]}) == JUDGED
 
 
 def test_a_change_of_cause_is_logged_once(caplog):
