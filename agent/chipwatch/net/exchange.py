@@ -46,7 +46,7 @@ class Head(NamedTuple):
     """Such as HTTP/1.1."""
     status: int
     headers: Mapping[str, str]
-    """The headers by name in lower case; of repeated ones, the first."""
+    """The headers by name in lower case, up to one that is malformed; of repeated ones, the first."""
 
     @property
     def is_bare(self) -> bool:
@@ -119,15 +119,17 @@ class Exchange:
 
     def _head(self) -> Head:
         version, _, rest = self._line(is_first=True).partition(" ")
-        code, headers = rest.partition(" ")[0], dict[str, str]()
+        code, headers, is_sound = rest.partition(" ")[0], dict[str, str](), True
         if not (version.startswith("HTTP/1.") and len(code) == 3 and code.isascii() and code.isdecimal()):
             raise BadStatusLine
         for _ in range(MAX_HEADERS + 1):
             if not (line := self._line()):
                 return Head(version, int(code), headers)
-            name, _, value = line.partition(":")
+            name, colon, value = line.partition(":")
             name, value = name.lower(), value.strip()
-            if headers.setdefault(name, value) != value and name == "content-length":
+            if not colon or not name.isascii() or " " in name:
+                is_sound = is_sound and line[0] in " \t"  # the value before goes on
+            elif is_sound and headers.setdefault(name, value) != value and name == "content-length":
                 raise NotHttp
         raise NotHttp
 

@@ -72,6 +72,12 @@ def test_an_answer_that_is_cut_off_or_malformed_or_too_large(talk, answer, probl
         talk(answer, most=5000)
 
 
+@pytest.mark.parametrize("line", [b"\xff\xfe: c", b"no colon", b"two words: c"])
+def test_headers_after_a_malformed_one_are_left_out(talk, line):
+    head, body, _ = talk(OK + b"Content-Length: 1\r\nA: b\r\n folded\r\nC: d\r\n" + line + b"\r\nE: f\r\n\r\na")
+    assert (head.headers, body) == ({"content-length": "1", "a": "b", "c": "d"}, b"a")
+
+
 def test_a_body_is_read_up_to_the_most_that_is_wanted(talk):
     for answer in (OK + b"Content-Length: 9\r\n\r\n123456789", OK + b"\r\n123456789", CHUNKED + b"9\r\n123456789\r\n"):
         assert talk(answer, most=4)[1] == b"1234"
