@@ -26,7 +26,7 @@ def libraries(tmp_path_factory):
 def forked(libraries, tmp_path_factory):
     """Run the command without a start of Python for each."""
     env = {"LD_LIBRARY_PATH": str(libraries[0].parent), "LD_PRELOAD": str(libraries[1])}
-    with Forked(tmp_path_factory.mktemp("asked"), LOADED, env) as forked:
+    with Forked(tmp_path_factory.mktemp("asked"), [*LOADED, "tests.agent.jobs.verdict.hurry"], env) as forked:
         yield forked
 
 
