@@ -28,3 +28,15 @@ def owed(path: Path) -> Iterator[tuple[Datapoint, Dimensions | None]]:
     for body, count, done in rows:
         points, common = decode_points(body, count)
         yield from ((point, common) for point in points[done:])
+
+
+def hurried(folder):
+    """Return the environment of an agent that tries again after 2 ms, whatever a service asks; it needs `folder`."""
+    (folder / "sitecustomize.py").write_text(
+        "from chipwatch.engine import delivery_log\n"
+        "from chipwatch.engine.delivery import Pauses, SinkDelivery\n"
+        "delivery_log.MAX_AFTER = 0.002\n"
+        "before = SinkDelivery.__init__.__defaults__\n"
+        "SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.001, 0.002, 0.001, 0.002))\n"
+    )
+    return {"PYTHONPATH": folder}

@@ -8,7 +8,7 @@ from tests.doubles import cloudwatch, otlp
 from tests.doubles.cloudwatch import CloudwatchDouble
 from tests.doubles.monitoring import MonitoringDouble
 from tests.doubles.otlp import OtlpDouble
-from tests.e2e.spools import LONG, ledger, owed
+from tests.e2e.spools import hurried, ledger, owed
 from tests.faults import lives
 
 from chipwatch.contract.datapoint import Kind
@@ -90,14 +90,14 @@ def moods():
     return lambda: answers.get(next(rounds))
 
 
-def test_a_receiver_of_otlp_gets_every_point_and_no_more_but_for_answers_that_were_lost(killed, until):
+def test_a_receiver_of_otlp_gets_every_point_and_no_more_but_for_answers_that_were_lost(killed, until, tmp_path):
     with OtlpDouble(listen=False) as double:
-        second, file, due = killed("otlp", 100, *QUICK, "--endpoint-url", double.url)
+        second, file, due = killed("otlp", 100, *QUICK, "--endpoint-url", double.url, env=hurried(tmp_path))
         double.weather = moods()
         double.listen()
-        until(lambda: len(double.requests) > 20, 3 * LONG)  # the pauses between tries are random, and grow
+        until(lambda: len(double.requests) > 20)
         double.weather = lambda: None
-        until(lambda: double.requests[-1].end == 200, 3 * LONG)
+        until(lambda: double.requests[-1].end == 200)
         code, _ = second.stop()
 
     assert code == 0, second.errors()

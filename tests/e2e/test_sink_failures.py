@@ -8,7 +8,7 @@ import pytest
 from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 from tests.e2e import spools
-from tests.e2e.spools import LONG, ledger
+from tests.e2e.spools import LONG, hurried, ledger
 
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.engine.spool.queue import Spool
@@ -41,11 +41,6 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
         now = time.time_ns()
         for n in range(0, POINTS, 1000):
             spool.append([LOAD.point(now, float(n + k), Dimensions(n=str(n + k))) for k in range(1000)])
-    (plugins_folder.folder / "sitecustomize.py").write_text(
-        "from chipwatch.engine.delivery import SinkDelivery, Pauses\n"
-        "before = SinkDelivery.__init__.__defaults__\n"
-        "SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.001, 0.002, 0.001, 0.002))\n"
-    )
     asked = []
 
     def failing(body):
@@ -55,7 +50,7 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
     words = ("--sink", "cloudwatch", "--collector", "memory", "--interval", "60", "--flush", "0", "--dim", "host=test")
     with RawServer([failing]) as server:
         running = agent.start(*words, "--region", "eu-west-1", "--endpoint-url", server.url, "--spool", tmp_path,
-                              env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
+                              env=hurried(plugins_folder.folder))  # fmt: skip
         until(lambda: len(asked) >= 3 * len(ANSWERS) // 2, LONG)
         assert owed(tmp_path / "cloudwatch.db") >= POINTS
         until(lambda: owed(tmp_path / "cloudwatch.db") == 0, LONG)
