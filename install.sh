@@ -471,8 +471,7 @@ extras_of() {  # PYTHON: what the sinks of the configuration need
   "$1" -c 'import sys, tomllib
 try: sinks = tomllib.load(open(sys.argv[1], "rb")).get("sink")
 except ValueError as error: sys.exit(f"chipwatch: config: it is not TOML, and nothing was changed: {error}")
-words = [word.partition("-")[0] for word in ([sinks] if isinstance(sinks, str) else sinks or [])]
-print(*(name for name in ("cloudwatch", "google") if name in words), sep=",")' "$work/chipwatch.toml"
+print(*(name for name in ("cloudwatch", "google") if chr(39) + name in str([sinks])), sep=",")' "$work/chipwatch.toml"
 }
 
 write_config() {
