@@ -27,6 +27,11 @@ def environment() -> dict[str, str]:
     }
 
 
+def plain_environment() -> dict[str, str]:
+    """Return the environment of an agent as a plain installation has it, without a package of developers."""
+    return environment() | {"PYTHONPATH": str(Path(__file__).with_name("plain"))}
+
+
 def ask(module: str, *words: str, timeout: float = 120) -> str:
     """Run a measurement; return what it printed."""
     done = subprocess.run(

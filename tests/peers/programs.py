@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.child import ROOT, environment
+from tests.bench.child import ROOT, environment, plain_environment
 from tests.bench.command import agent_command
 from tests.bench.figure import CannotMeasure
 from tests.doubles.cloudwatch import environment as aws
@@ -51,6 +51,8 @@ def agent(name: str, title: str, options: str, receiver: str = "", *, gpus: bool
     """Return the agent at 1 s with more options; `{}` in values is the address of its receiver."""
 
     def command(place: Place) -> list[str]:
+        if receiver != "grpc":
+            place.env["PYTHONPATH"] = plain_environment()["PYTHONPATH"]
         place.env |= aws() | {key: value.format(place.address) for key, value in env.items()}
         place.env["NO_GCE_CHECK"] = "true"
         if "CHIPWATCH_COLLECTORS__NVIDIA__PROC" in env:
