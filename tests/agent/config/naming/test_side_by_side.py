@@ -136,6 +136,13 @@ def test_a_series_that_the_second_profile_does_not_name_is_sent_once():
     assert copier("dcgm,dcgm")(name_pages.points()) == copier("dcgm")(name_pages.points())
 
 
+def test_a_series_without_the_dimension_of_a_name_has_no_copy():
+    rows, copy = metric("gpu.rows.remapped"), copier("native,dcgm4.7")
+    assert copy([rows.point(9 * S, 1.0, GPU, start_time=1)]) == []
+    (made,) = copy([rows.point(9 * S, 1.0, GPU | {"cause": "correctable"}, start_time=1)])
+    assert made.metric.name == "DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL"
+
+
 def test_a_name_with_two_meanings_is_sent_as_the_first_profile_has_it_and_the_log_says_so():
     assert not any(profiles(BOTH)[1])
     (_, second), (said,) = profiles("wandb,wandb-docs")
