@@ -94,6 +94,9 @@ def _be(words, env, cwd, folder):
     sys.argv[1:] = words
     sys.path[1:1] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     time.tzset()
+    for name in ("callers", "reading"):
+        if module := sys.modules.get(f"chipwatch.jobs.verdict.{name}"):
+            module.STARTED = time.monotonic()  # the verdict counts its time limit from the start of the program
     code = 1
     try:
         main()

@@ -45,16 +45,13 @@ To see whether your accelerator is supported, look here. No real accelerator and
 
 ## Signals by model
 
-To see what is read of your accelerator, find its model below. If it is not there, or its cells do not say `real`, send us what it answers:
+To see what is read of your accelerator, find its model below. If it is not there, or its cells do not say `real`, send us what the machine answers:
 
 ```console
-$ chipwatch check --level all --capture machine.json
+$ chipwatch check --level all --bundle new-gpu.tar.gz
 ```
 
-The file has the raw answers of NVIDIA's library, the files of /sys that the collectors read, and /proc/driver and /proc/meminfo. UUIDs, serial numbers, hardware addresses and names of hosts
-and users are replaced, equal ones by equal ones and wherever they occur, passwords and keys by `...`; there are no command lines, no cgroups, and nothing of processes but the numbers and bytes that NVIDIA's library and AMD's driver list. Read it before you send it: it is
-JSON, a line for each call and each file. Output of the makers' programs (neuron-monitor, xpu-smi, hl-smi) and answers over gRPC (TPU) are not in it: add these as text.
-`tests/doubles/nvml/replay.py` plays the file, so that a test of ours gets the points that your machine gave.
+The file has the lines of the check and what the maker's programs print (nvidia-smi, amd-smi, xpu-smi, hl-smi, neuron-ls, tpu-info), without names, addresses, serial numbers and secrets ([support](support.md)). Read it before you send it.
 
 This page is made from tools/hardware.txt and tools/nvidia_smi.txt by `make golden`. How a signal was tried:
 

@@ -129,6 +129,7 @@ def clouds(folder):
             AWS_REGION="us-east-1",
             CHIPWATCH_SINKS__CLOUDWATCH__ENDPOINT_URL=cloudwatch.url,
             CHIPWATCH_SINKS__OTLP__ENDPOINT_URL=otlp.url,
+            CHIPWATCH_SINKS__CLOUDWATCH_OTLP__ENDPOINT_URL=otlp.url,
             MLFLOW_TRACKING_URI=mlflow.url,
             CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
             CHIPWATCH_SINKS__GOOGLE__INSECURE="true",

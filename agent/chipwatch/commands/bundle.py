@@ -27,6 +27,7 @@ from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.history.ring import INCIDENTS, lines_of, recordings_in
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.service.log_file import LOG_NAME
+from chipwatch.show.fleet.hosts import output_of
 
 MOST_LOG: Final = 64 << 10
 """Most bytes of a log file; its end is packed."""
@@ -46,17 +47,17 @@ PATTERNS: Final = tuple(
 )
 
 
-def check_new(file: Path, option: str) -> None:
-    """Raise ConfigError if `option` cannot create `file`; called early, before the check takes its time."""
+def check_new(file: Path) -> None:
+    """Raise ConfigError if `file` cannot be created; called early, before the check takes its time."""
     if file.exists() or file.is_symlink():
-        raise ConfigError(f"{option} {file}: it exists; name a new file")
+        raise ConfigError(f"--bundle {file}: it exists; name a new file")
     if not file.parent.is_dir():
-        raise ConfigError(f"{option} {file}: {file.parent} is not a folder; name a file in one")
+        raise ConfigError(f"--bundle {file}: {file.parent} is not a folder; name a file in one")
 
 
 def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, str]) -> None:
     """
-    Write a new .tar.gz of mode 0600: versions, configuration, state of the running agent, `lines` of a check, logs.
+    Write a new .tar.gz of mode 0600: versions, configuration, the agent's state, `lines` of a check, logs, chips.
 
     `values`: dimensions of this machine; each value is replaced by its key. Raise CommandError.
     """
@@ -66,6 +67,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
         "config.json": _packed(dataclasses.asdict(config)),
         "check.txt": "\n".join(lines),
         "status.json": _asked(folder, "status"),
+        "chips.txt": "\n".join(_of_makers()),
         "log.txt": "\n".join(_asked(folder, "log").get("lines", ["no running agent was asked"])),
     }
     for log in (folder / LOG_NAME, folder / f"{LOG_NAME}.1"):
@@ -87,6 +89,16 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 archive.addfile(entry, io.BytesIO(body))
     except OSError as problem:
         raise CommandError(f"--bundle: {file}: {os_text(problem)}") from problem
+
+
+def _of_makers() -> Iterator[str]:
+    """Yield what the makers' programs print about the chips of this machine, or why they print nothing."""
+    for command in TABLE["programs"]:
+        try:
+            text = output_of(command)
+        except ConfigError as problem:
+            text = f"{problem}"
+        yield f"$ {' '.join(command)}\n{text}"
 
 
 def _text(clean: Any, *, by_line: bool) -> str:

@@ -20,7 +20,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
 from chipwatch.base.table import row
 from chipwatch.base.text import count, is_lacking
-from chipwatch.commands import bundle, capture
+from chipwatch.commands import bundle
 from chipwatch.commands.configured import configured
 from chipwatch.commands.output import FAILED, OK, show
 from chipwatch.commands.waiting import say_if_slow
@@ -57,10 +57,8 @@ def main(given: SimpleNamespace) -> int:
     """Print a line for each part, then the faults and their number; return FAILED if there is a fault."""
     config = configured(given)
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
-    for option in ("bundle", "capture"):
-        if hasattr(given, option):
-            bundle.check_new(Path(getattr(given, option)), f"--{option}")
-    recorded = capture.Capture(config) if hasattr(given, "capture") else None
+    if hasattr(given, "bundle"):
+        bundle.check_new(Path(given.bundle))
     lines, faults, missing, machine = [], [], [], dict[str, str]()
     for good, line in check(config, machine, send=hasattr(given, "send")):
         lines.append(one_line(line))
@@ -76,9 +74,6 @@ def main(given: SimpleNamespace) -> int:
     if hasattr(given, "bundle"):
         bundle.pack(Path(given.bundle), config, lines, machine)
         show(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
-    if recorded:
-        recorded.write(Path(given.capture))
-        show(f"capture    {given.capture}: read it before you send it; identifiers are replaced")
     return FAILED if faults else OK
 
 

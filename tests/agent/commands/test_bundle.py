@@ -25,6 +25,8 @@ PLANTED = {
     "i-0123456789abcdef0": "an instance",
     "metrics.example.org": "a host",
     "s3cr3t-token": "a token",
+    "1652221012345": "a serial number",
+    "5c2d3e4f": "a UUID",
 }
 LINES = [
     "sink cloudwatch FAILED arn:aws:iam::123456789012:user/ada is not allowed on gpu-node-7",
@@ -32,11 +34,19 @@ LINES = [
     "peers 10.1.2.3, fe80::1c2b:3dff:fe4e:5f60, [2001:db8:0:0:1:0:0:1]:80 and 02:42:ac:11:00:02",
     "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI_K7MDENG_bPxRfiCYEXAMPLEKEY in /home/ada/.aws/credentials of i-0123456789abcdef0",
 ]
+OF_MAKER = """Serial Number    : 1652221012345
+GPU UUID : GPU-5c2d3e4f-1a2b-3c4d-5e6f-0123456789ab
+Minor Number : 0, on gpu-node-7"""
 
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ada")
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat << 'END'\nProduct Name : H100\n{OF_MAKER}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
     monkeypatch.setenv("CHIPWATCH_SINKS__CLOUDWATCH__PROFILE", "hunter2")
     config = tmp_path / "chipwatch.toml"
     config.write_text(
@@ -62,6 +72,12 @@ def read(file):
 def test_nothing_that_names_somebody_is_packed(packed, secret):
     for name, text in read(packed).items():
         assert secret not in text, f"{PLANTED[secret]} in {name}"
+
+
+def test_what_the_makers_programs_print_is_packed(packed):
+    lines = read(packed)["chipwatch/chips.txt"].splitlines()
+    assert lines[:4] == ["$ nvidia-smi -q", "Product Name : H100", "Serial Number    : <serial>", "GPU UUID : <long>"]
+    assert "$ tpu-info" in lines
 
 
 @pytest.mark.parametrize(
@@ -142,7 +158,7 @@ def test_a_long_text_is_searched_in_linear_time(part):
 def test_a_bundle_holds_what_a_ticket_needs(packed):
     parts = read(packed)
     assert stat.S_IMODE(packed.stat().st_mode) == 0o600
-    assert {"check.txt", "config.json", "log.txt", "log-command.log", "status.json", "versions.txt"} == {
+    assert {"check.txt", "chips.txt", "config.json", "log.txt", "log-command.log", "status.json", "versions.txt"} == {
         name.removeprefix("chipwatch/") for name in parts
     }
     assert "chipwatch 0." in parts["chipwatch/versions.txt"]
