@@ -8,8 +8,7 @@ import pytest
 from tests.doubles.ethtool import Card
 
 from chipwatch.collectors import network as tcp
-from chipwatch.collectors.network import NetworkCollector
-from chipwatch.collectors.network.allowance import Allowances
+from chipwatch.collectors.network import Allowances, NetworkCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector

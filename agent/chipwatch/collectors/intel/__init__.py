@@ -2,25 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from chipwatch.collectors.intel.card import INTEL, IntelCard, parse_client
+from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import DeviceProcess, Unlisted
 from chipwatch.contract.plugin import Given
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import SECOND, CardCollector, cards
-from chipwatch.host.drm_clients import DrmClient, TreeClients, busy_shares, clients
+from chipwatch.host.drm import SECOND, CardCollector, CardFiles, cards
+from chipwatch.host.drm_clients import DrmClient, Engine, TreeClients, busy_shares, clients, size
+from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.open_devices import OpenDevices
-from chipwatch.host.procfs import close_all
+from chipwatch.host.procfs import close_all, text
+from chipwatch.host.rows import FileRow
 from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
     from chipwatch.collectors.intel.xpu_smi import XpuSmi
+
+
+INTEL: Final = "0x8086"
+MIN_ELAPSED: Final = SECOND // 2
+"""Shortest time (ns) for computing a rate from counters, which increase in steps."""
+ROWS: Final = (
+    # The actual frequency of the chip, 0 while it sleeps: in i915, in an older i915, in xe.
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt/gt0/rps_act_freq_mhz"),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt_act_freq_mhz"),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/tile0/gt0/freq0/act_freq"),
+    # Sensors of the card; without them, of its package: Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon.
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy1_input", 1e-6),
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy2_input", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_max", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_max", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_cap", 1e-6),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{pkg}", 1e-3),
+    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{vram}", 1e-3),
+)
+"""Files below /sys/class/drm/cardN. If a metric has several rows, the first one whose file exists counts."""
+REASONS: Final = {
+    "pl1": "power", "pl2": "power", "pl4": "power", "ratl": "thermal", "vr_thermalert": "thermal_regulator",
+    "vr_tdc": "current",
+}  # fmt: skip
+"""Reason of xe for a lower clock (xe_gt_throttle.c) -> its name in our metrics, if that differs."""
+ROUNDING: Final = 5
+"""Percent below 0 that count as 0: idle time increases in steps, and is not read exactly at `now`."""
+ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
+RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
+
+
+class IntelCard(CardFiles):
+    """One Intel card: its open files, and its last counters."""
+
+    def __init__(self, index: str, folder: Path, level: Level = Level.ALL, *, needs_files: bool = True) -> None:
+        """Open the files; raise LookupError if there are none, unless a tool can read the card (`needs_files`)."""
+        super().__init__(index, folder)
+        if not self.places:  # the one sensor of i915 has no label
+            self.places["pkg"] = "temp1_input"
+        self._rows = self.keep_rows(ROWS)
+        self._has_energy = any(row.metric is gpu_metrics.ENERGY for row in self._rows)
+        engines = sorted(path for path in self.device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
+        self._idle = self._kept(path.with_name("idle_residency_ms") for path in engines)
+        wanted = level >= gpu_metrics.CLOCK_REDUCED.level
+        self._reasons = self._kept(self.device.glob("tile*/gt*/freq0/throttle/reason_*")) if wanted else []
+        self._reduced: set[str] = set()
+        self._last: dict[str, tuple[int, float]] = {}
+        if needs_files and not (self._idle or self._rows):
+            self.close()
+            raise LookupError(folder)
+
+    def read_card(self, now: int, *, slow: bool) -> Readings | None:
+        """Return the readings at `now` (monotonic ns); rates cover the time since the last call."""
+        del slow
+        if not self.begin():
+            self._last = {}  # counters may stand still while the card sleeps
+            return None
+        readings = {row.metric: value for row, value in self.read(self._rows)}
+        if (watts := self._rate("energy", readings.get(gpu_metrics.ENERGY), now)) is not None:
+            readings[gpu_metrics.POWER] = watts
+        idle = [self._rate(path, self.number(path), now) for path in self._idle]  # idle ms per second
+        shares = [100 - rate / 10 for rate in idle if rate is not None]
+        if shares and max(shares) >= -ROUNDING:
+            readings[gpu_metrics.UTILIZATION] = max(0.0, *shares)
+        return readings
+
+    def further(self, at: int) -> Iterator[Datapoint]:
+        now = {_reason(path) for path in self._reasons if self.number(path)}
+        self._reduced |= now
+        for reason in sorted(self._reduced):
+            yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
+
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
+        """Return the readings from sysfs, completed by readings from a tool."""
+        # A counter must always come from the same source: another one may have started at another time.
+        own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._has_energy else set()
+        own |= {gpu_metrics.UTILIZATION} if self._idle else set()
+        return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
+
+    def _kept(self, files: Iterable[Path]) -> list[str]:
+        """Open files; return the paths of those that exist, relative to the card's folder."""
+        return [path for file in files if self.keep(path := str(file.relative_to(self.folder)))]
+
+    def _rate(self, source: str, value: float | None, now: int) -> float | None:
+        """Return the increase of a counter per second; None if it has decreased or has no earlier reading."""
+        then = self._last.get(source)
+        if value is None or (then and now - then[0] < MIN_ELAPSED and value >= then[1]):
+            return None
+        self._last[source] = now, value
+        return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
+
+
+def _reason(path: str) -> str:
+    """Return the reason of throttling that a file such as reason_pl1 shows."""
+    word = path.rpartition("/reason_")[2]
+    return REASONS.get(word, word)
+
+
+def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError or ValueError for another."""
+    if fields["drm-driver"] not in {"i915", "xe"}:
+        raise KeyError("drm-driver")
+    sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
+    engines = {}
+    for name, value in fields.items():
+        if found := ENGINES.fullmatch(name):
+            kind, engine = found.groups()
+            total = int(fields[f"drm-total-cycles-{engine}"]) if kind == "cycles" else None
+            engines[engine] = Engine(
+                int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
+            )
+    memory = sum(sizes) if sizes else None
+    return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
 
 
 class IntelCollector(CardCollector[IntelCard]):

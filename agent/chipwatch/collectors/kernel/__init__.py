@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
@@ -21,8 +21,69 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import boot_time, text
+from chipwatch.host.procfs import OpenFile, boot_time, text
 from chipwatch.host.state_file import read_state, write_state
+
+MAX_RECORD: Final = 8192
+"""Bytes of the longest record; the kernel refuses a smaller buffer (CONSOLE_EXT_LOG_MAX before 6.4)."""
+MAX_RECORDS: Final = 50_000
+"""Most records of one reading; the next reading takes the rest."""
+KERNEL: Final = 8
+"""Priorities below this belong to messages of the kernel; programs have written the others."""
+
+
+class KernelLog(OpenFile):
+    """
+    An open log whose `read` yields each record once: /dev/kmsg (Documentation/ABI/testing/dev-kmsg of Linux).
+
+    Set `next` to skip records that an earlier run has read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the log at its oldest record; raise OSError."""
+        super().__init__(path)
+        self.next: int | None = None
+        """Number of the next record to read; None for any."""
+        self.first: int | None = None
+        """Number of the oldest record in the log; None before the first was read."""
+        self.lost = 0
+        """Number of records that were overwritten before they were read."""
+        self.is_drained = False
+        """True if the last reading reached the end of the log."""
+
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        """
+        Yield (time, text) of the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError.
+
+        The time is in microseconds since the boot, on a clock that stops during suspend. Further lines of a text name
+        the device.
+        """
+        for _ in range(MAX_RECORDS):
+            try:
+                record = os.read(self._fd, MAX_RECORD)
+            except BlockingIOError:
+                record = b""
+            except OSError as problem:
+                if problem.errno != errno.EPIPE:
+                    raise
+                continue  # the record was overwritten; the next call returns the oldest one that is left
+            if not record:
+                self.is_drained = True
+                return
+            head, _, text = record.partition(b";")
+            try:
+                priority, number, time = map(int, head.split(b",", 4)[:3])
+            except ValueError as problem:
+                raise OSError(f"{self.path} is not a log of the kernel") from problem
+            self.first = number if self.first is None else self.first
+            if self.next is not None and number < self.next:
+                continue
+            self.lost += number - (number if self.next is None else self.next)
+            self.next = number + 1
+            if priority < KERNEL:
+                yield time, text
+        self.is_drained = False
+
 
 EVENTS: Final = counter("kernel.events", "{event}", "Messages of the kernel that tell of trouble.", dims=("kind",))
 LOST: Final = counter(

@@ -159,8 +159,7 @@ class NcclCollector(Collector):
         assert self._owners is not None
         proc = self._config.proc
         jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
-        from chipwatch.collectors.nccl.service import RasService, port_of
-        from chipwatch.host.listeners import listeners
+        from chipwatch.collectors.nccl.service import RasService, listeners, port_of
 
         ports = {pid: (port_of(proc, pid, self._config.port),) for pid in jobs}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from chipwatch.collectors.neuron import metrics, schema
-from chipwatch.collectors.neuron.groups import Entry, Groups
-from chipwatch.collectors.neuron.machine import NeuronMachine
 from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
-from chipwatch.collectors.neuron.series import NeuronSeries, Row, ValuesByLabels
+from chipwatch.collectors.neuron.series import Entry, Groups, NeuronMachine, NeuronSeries, Row, ValuesByLabels
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host.last_values import LastValues

@@ -1,7 +1,7 @@
 """
 Collects metrics of Google TPUs, from the runtime in the training process.
 
-While a workload runs, libtpu serves gRPC without credentials on a fixed port. message.py handles the few messages
+While a workload runs, libtpu serves gRPC without credentials on a fixed port. metrics.py handles the few messages
 that are needed of tpu_metric_service.proto:
 https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto
 Only the SDK of the user's libtpu reports utilization of tensor cores, throttling and links between chips. The option
@@ -15,23 +15,15 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from chipwatch.collectors.tpu.metrics import (
-    DUTY_CYCLE,
-    LINK_FAULT,
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    MEMORY_UTILIZATION,
-    METRICS,
-    ROWS,
-    DeviceValues,
-)  # fmt: skip
-from chipwatch.collectors.tpu.runtime import RuntimeService
+from chipwatch.collectors.tpu import metrics as m
 from chipwatch.collectors.tpu.sdk import Sdk
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
@@ -41,6 +33,67 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import close_all, text
+
+METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
+HOST: Final = "127.0.0.1"
+CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
+"""Seconds to wait for a connection, and for an answer."""
+
+
+class RuntimeService:
+    """The runtime's gRPC service. grpcio is loaded only once the port is open."""
+
+    def __init__(self, port: int, level: Level = Level.BASIC) -> None:
+        """`level`: highest level of metrics; only newer runtimes have metrics above basic."""
+        self._port = port
+        self._rows = {name: row for name, row in m.ROWS.items() if row.metric.level <= level}
+        self._channel: Any = None
+
+    def read(self, problems: list[str]) -> dict[str, Mapping[Any, Any]]:
+        """Return name of a row -> answer; {} without a workload. Append errors to `problems`."""
+        if self._channel is None and not self._listens():
+            return {}
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else grpcio writes to standard error when a workload ends
+        grpc = importlib.import_module("grpc")  # 22 MB, so only while a workload runs
+        if self._channel is None:  # `close` drops old channels, which wait up to two minutes between attempts
+            self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
+        call = self._channel.unary_unary(METHOD)
+        answers: dict[str, Mapping[Any, Any]] = {}
+        for name, row in self._rows.items():
+            try:
+                answers[name] = row.decode(call(m.encode(name), timeout=CALL_TIMEOUT))
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
+                    self.close()
+                    return {}
+                if row.metric.level > Level.BASIC and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue  # this runtime does not have the metric
+                problems.append(f"{name}: {error.code().name}")
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    break
+            except ValueError as problem:
+                problems.append(f"{name}: {problem}")
+        return answers
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    @property
+    def is_connected(self) -> bool:
+        """True if a workload answered the last reading."""
+        return self._channel is not None
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(CONNECT_TIMEOUT)
+            return probe.connect_ex((HOST, self._port)) == 0
+
+    def __str__(self) -> str:
+        return f"{HOST}:{self._port}"
+
 
 ACCEL: Final = "/dev/accel"
 """Prefix of a chip's device file, before its number; newer chips have files of VFIO."""
@@ -85,7 +138,7 @@ class TpuCollector(Collector):
         proc: Path = Path("/proc")
         """Where the host's /proc is mounted."""
 
-    metrics = METRICS
+    metrics = m.METRICS
     needs = Needs(level=True)
     knows = (Device, DeviceProcess)
 
@@ -125,20 +178,22 @@ class TpuCollector(Collector):
         assert self._service is not None
         problems: list[str] = []
         answers = self._service.read(problems)
-        values: DeviceValues = {ROWS[name].metric: each for name, each in answers.items() if not ROWS[name].points}
+        values: m.DeviceValues = {
+            m.ROWS[name].metric: each for name, each in answers.items() if not m.ROWS[name].points
+        }
         if self._sdk:
             values |= self._sdk.read(problems)
         for metric, index, value in readings(values, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
-        for link, fault in values.get(LINK_FAULT, {}).items():
+        for link, fault in values.get(m.LINK_FAULT, {}).items():
             if 0 <= fault <= 10:
-                yield LINK_FAULT.point(at, fault, Dimensions(link=link))
+                yield m.LINK_FAULT.point(at, fault, Dimensions(link=link))
         if not self._service.is_connected:
             self._counters = Counters()  # the next workload counts from zero
         for name, answer in answers.items():
-            if make := ROWS[name].points:
-                yield from make(ROWS[name], at, answer, self._counters)
+            if make := m.ROWS[name].points:
+                yield from make(m.ROWS[name], at, answer, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
@@ -171,22 +226,24 @@ class TpuCollector(Collector):
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
-def readings(values: DeviceValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+def readings(values: m.DeviceValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield (metric, device, value); impossible values are left out."""
-    used, total = values.get(MEMORY_USED, {}), values.get(MEMORY_TOTAL, {})
+    used, total = values.get(m.MEMORY_USED, {}), values.get(m.MEMORY_TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
-            yield MEMORY_TOTAL, index, value
+            yield m.MEMORY_TOTAL, index, value
     for index, value in sorted(used.items()):
         if 0 <= value < math.inf:
-            yield MEMORY_USED, index, value
+            yield m.MEMORY_USED, index, value
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
-                yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
-    others = {metric: each for metric, each in values.items() if metric not in (MEMORY_USED, MEMORY_TOTAL, LINK_FAULT)}
+                yield m.MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
+    others = {
+        metric: each for metric, each in values.items() if metric not in (m.MEMORY_USED, m.MEMORY_TOTAL, m.LINK_FAULT)
+    }
     try:
-        others[DUTY_CYCLE] = fan_out(others.get(DUTY_CYCLE, {}), sorted(used.keys() | total.keys()), per_chip)
+        others[m.DUTY_CYCLE] = fan_out(others.get(m.DUTY_CYCLE, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:
-        del others[DUTY_CYCLE]
+        del others[m.DUTY_CYCLE]
         problems.append(str(problem))
     for metric, each in others.items():
         for index, value in sorted(each.items()):

@@ -2,8 +2,7 @@ import pytest
 from tests.told import reading
 
 from chipwatch.collectors import apple
-from chipwatch.collectors.apple import GPU, AppleCollector
-from chipwatch.collectors.apple.source import statistics
+from chipwatch.collectors.apple import GPU, AppleCollector, statistics
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector

@@ -7,8 +7,7 @@ from tests.doubles.program import Clock, gone
 from tests.told import reading
 
 from chipwatch.collectors import apple
-from chipwatch.collectors.apple import GPU, AppleCollector
-from chipwatch.collectors.apple.source import parse
+from chipwatch.collectors.apple import GPU, AppleCollector, parse
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.doubles.sysfs import FailingFile
 from tests.told import devices, processes, reading
 
-from chipwatch.collectors.intel import IntelCollector
-from chipwatch.collectors.intel.card import IntelCard
+from chipwatch.collectors.intel import IntelCard, IntelCollector
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import Unavailable

@@ -398,7 +398,7 @@ def test_a_search_that_fails_ends_one_reading_and_is_tried_again(ras, collector,
     server = ras(lambda: render("2.29.7", [ranks(16)]))
     one = collector(port=server.port)
     with monkeypatch.context() as patch:
-        patch.setattr("chipwatch.host.listeners.listeners", lambda *_: 1 / 0)
+        patch.setattr("chipwatch.collectors.nccl.service.listeners", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             read(one, lambda _: False)
     assert read(one, lambda facts: facts and facts[0].ranks)["job.ranks"] == 16

@@ -17,8 +17,7 @@ from tests.ports import free_port
 from tests.told import devices, processes, reading
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
-from chipwatch.collectors.tpu.message import distributions, gauges, queued, totals
-from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED
+from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED, distributions, gauges, queued, totals
 from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
 from chipwatch.collectors.tpu.sdk import LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
@@ -509,7 +508,7 @@ def test_a_malformed_message_does_not_affect_the_others(begin, v6e):
 
 
 def test_a_runtime_that_hangs_costs_one_timeout_each_reading(begin, v6e, service, monkeypatch):
-    monkeypatch.setattr("chipwatch.collectors.tpu.runtime.CALL_TIMEOUT", 0.05)
+    monkeypatch.setattr("chipwatch.collectors.tpu.CALL_TIMEOUT", 0.05)
     freed = threading.Event()
     begin(answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""})
     try:

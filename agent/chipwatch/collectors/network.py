@@ -10,16 +10,68 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collectors.network import allowance
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
+from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import SystemSource, close_all, open_kept
+
+EXCEEDED: Final = counter(
+    "network.allowance.exceeded", "{packet}", "Packets that were queued or dropped since a limit was reached.",
+    dims=("interface", "limit"))  # fmt: skip
+CONNECTIONS: Final = gauge(
+    "network.allowance.connections", "{connection}", "Tracked connections that the instance can still have.",
+    Level.DETAILED, ("interface",))  # fmt: skip
+AVAILABLE: Final = "conntrack_allowance_available"
+LIMITS: Final = {
+    "bw_in_allowance_exceeded": "bandwidth_in",
+    "bw_out_allowance_exceeded": "bandwidth_out",
+    "pps_allowance_exceeded": "packets",
+    "conntrack_allowance_exceeded": "connections",
+    "linklocal_allowance_exceeded": "link_local",
+    "rx_queue_drop_cnt": "receive_queue",
+}
+QUEUE: Final = re.compile(r"\[\d+\]$")
+
+
+def _wanted(name: str) -> str | None:
+    return name if QUEUE.sub("", name) in {AVAILABLE, *LIMITS} else None
+
+
+class Allowances:
+    """
+    The packets that a cloud's network card throttled: counters of `ethtool -S`, of interfaces that have them.
+
+    AWS's ENA counts packets beyond each allowance of the instance:
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-network-performance-ena.html
+    Google's gVNIC has no allowances, but counts packets that its receive queues dropped (gve_ethtool.c of Linux).
+    """
+
+    def __init__(self, call: Ethtool = ethtool) -> None:
+        self._source = DriverCounters(_wanted, call)
+        self._counters = Counters()
+
+    def points(self, at: int, interfaces: Iterable[str]) -> Iterator[Datapoint]:
+        """Yield the counters of `interfaces`."""
+        for interface in interfaces:
+            dims = Dimensions(interface=interface)
+            queues: dict[str, dict[str, int]] = {}
+            for name, value in self._source.read(interface):
+                kind = QUEUE.sub("", name)
+                if kind == AVAILABLE:
+                    yield CONNECTIONS.point(at, value, dims)
+                elif kind == name:
+                    yield self._counters.point(EXCEEDED, at, value, dims | {"limit": LIMITS[kind]})
+                else:
+                    queues.setdefault(kind, {})[name] = value
+            for kind, members in queues.items():
+                yield self._counters.total(EXCEEDED, at, members, dims | {"limit": LIMITS[kind]})
+
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces but the loopback (lo).")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces but the loopback (lo).")
@@ -149,8 +201,8 @@ class NetworkCollector(Collector):
         """Count the loopback interface too."""
 
     metrics = (
-        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *TCP_COLUMNS.values(), allowance.EXCEEDED,
-        allowance.CONNECTIONS,
+        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *TCP_COLUMNS.values(), EXCEEDED,
+        CONNECTIONS,
     )  # fmt: skip
     needs = Needs(level=True, state=True)
 
@@ -159,7 +211,7 @@ class NetworkCollector(Collector):
         self._table: DeviceTable | None = None
         self._source: SystemSource[Counts] | None = None
         self._tcp: Tcp | None = None
-        self._allowances = allowance.Allowances()
+        self._allowances = Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._kept: LastValues | None = None
         self._counters = Counters()
