@@ -488,7 +488,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(machine):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(machine.spool / "status.sock"))
         silent.listen()
-        done = machine.ask("--json")
+        done = machine.ask("--json", timeout="10s")
     assert (told(done)["source"], told(done)["verdict"]) == ("reading", "fit")
 
 
