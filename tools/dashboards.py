@@ -65,7 +65,8 @@ def products() -> dict[Path, str]:
         for board in BOARDS:
             path = PRODUCTS / "grafana" / place / f"{board}.json"
             text = make(config, replace(options, board=board, prefix=f"chipwatch {board}{end}")).text
-            if "," not in names or "${names}" in text:  # the other boards are the same with one profile
+            # A board that asks no name of the profile is that of `native`, and without ${names} that of one profile.
+            if names == "native" or ("${names}" if "," in names else "DCGM_") in text:
                 texts[path] = compact(text)
         folder, every = PRODUCTS / "prometheus" / place, replace(options, families=("all",))
         if "," in names:  # the series that the boards' variable chooses
