@@ -21,7 +21,17 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UNIFIED, UTILIZATION
+from chipwatch.host.gpu_metrics import (
+    CLOCK_GRAPHICS,
+    MEMORY_USED,
+    MOST,
+    POWER,
+    TEMPERATURE,
+    UNIFIED,
+    UTILIZATION,
+    Readings,
+)
+from chipwatch.host.procfs import close_all
 from chipwatch.host.records import RecordSource, parse_record
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed, find_program
 
@@ -34,8 +44,6 @@ STATISTICS: Final = {
     MEMORY_USED: re.compile(rb'"In use system memory"\s*=\s*(\d{1,15})\b'),
 }
 """Metric -> pattern of its number in the property PerformanceStatistics of that entry."""
-
-ValuesByMetric = dict[Metric, float]
 
 
 class Macmon(RecordSource[Metric, float]):
@@ -50,17 +58,15 @@ class Macmon(RecordSource[Metric, float]):
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         super().__init__(self._command(path, max(1.0, interval)), interval, clock)
-        self._early: OneShot | None = None
+        self._early = OneShot(math.inf, STARTUP) if self.period > 2 * FIRST_PERIOD else None
         self.description = f"{path} every {self.period:g} s"
-        if self.period > 2 * FIRST_PERIOD:
-            self._early = OneShot(math.inf, STARTUP)
         self._early_command = self._command(path, FIRST_PERIOD, "--samples", "1")  # since macmon 0.4.2
 
     @staticmethod
     def _command(path: Path, period: float, *more: str) -> list[str | Path]:
         return [path, "--interval", f"{1000 * period:.0f}", "pipe", *more]
 
-    def _parse(self, line: bytes, problems: list[str]) -> ValuesByMetric:
+    def _parse(self, line: bytes, problems: list[str]) -> Readings:
         del problems
         return parse(line)
 
@@ -81,9 +87,8 @@ class Macmon(RecordSource[Metric, float]):
         self._close_early()
 
     def _close_early(self) -> None:
-        early, self._early = self._early, None
-        if early:
-            early.close()
+        close_all(self._early)
+        self._early = None
 
 
 class Ioreg:
@@ -101,7 +106,7 @@ class Ioreg:
         if not self.read(problems):
             raise Unavailable(f"no Apple GPU: {'; '.join(problems)}")
 
-    def read(self, problems: list[str]) -> ValuesByMetric:
+    def read(self, problems: list[str]) -> Readings:
         """Return the values of now; add to `problems`."""
         try:
             while (output := self._run.poll(self._command, time.monotonic())) is None:
@@ -116,13 +121,13 @@ class Ioreg:
         self._run.close()
 
 
-def statistics(output: bytes) -> ValuesByMetric:
+def statistics(output: bytes) -> Readings:
     """Parse what ioreg prints about the first GPU; raise ValueError if that has no value."""
     found = {metric: pattern.search(output) for metric, pattern in STATISTICS.items()}
     return valid("ioreg", {metric: int(match[1]) for metric, match in found.items() if match})
 
 
-def parse(line: bytes) -> ValuesByMetric:
+def parse(line: bytes) -> Readings:
     """
     Parse a record of macmon; raise ValueError if it is invalid or has no GPU.
 
@@ -142,7 +147,7 @@ def parse(line: bytes) -> ValuesByMetric:
     return valid("macmon", values)
 
 
-def valid(source: str, values: Mapping[Metric, Any]) -> ValuesByMetric:
+def valid(source: str, values: Mapping[Metric, Any]) -> Readings:
     """
     Return only values that can be true; raise ValueError if they cannot come from a real GPU.
 
@@ -190,11 +195,7 @@ class AppleCollector(Collector):
         if sys.platform != "darwin" and self._config.path is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
         self._source = self._find()
-        try:
-            self._source.open()
-        except Unavailable:
-            self.close()
-            raise
+        self._source.open()
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._source is not None
@@ -209,9 +210,8 @@ class AppleCollector(Collector):
         return self._source.description if self._source else ""
 
     def close(self) -> None:
-        source, self._source = self._source, None
-        if source:
-            source.close()
+        close_all(self._source)
+        self._source = None
 
     def _find(self) -> Macmon | Ioreg:
         config = self._config

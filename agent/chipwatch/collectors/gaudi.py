@@ -131,9 +131,8 @@ class GaudiCollector(Collector):
         folder = self._config.sys / "bus/pci/devices"
         if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
-        source = HlSmi(find_program("hl-smi", self._config.path, PLACE), self._config.interval, self._clock)
-        source.open()
-        self._source = source
+        self._source = HlSmi(find_program("hl-smi", self._config.path, PLACE), self._config.interval, self._clock)
+        self._source.open()
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._source is not None
@@ -151,8 +150,8 @@ class GaudiCollector(Collector):
         return f"{self._source.description}, {self._devices} devices" if self._source else ""
 
     def close(self) -> None:
-        source, self._source = self._source, None
-        close_all(source)
+        close_all(self._source)
+        self._source = None
 
 
 def header(cells: Sequence[str]) -> Columns:

@@ -215,13 +215,12 @@ class HardwareCollector(Collector):
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """`clock`: returns monotonic seconds."""
         self._config, self._clock = config, clock
-        self._pace = Pace(config.every, clock)
         self._parts: dict[str, Folders | Energy] = {}
         self._kept: LastValues | None = None
 
     def open(self, given: Given) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
-        self._level = given.level
+        self._level, self._pace = given.level, Pace(self._config.every, self._clock)
         if sys.platform != "linux":
             raise Unavailable("the hardware's health is read on Linux only")
         self.close()
@@ -238,7 +237,6 @@ class HardwareCollector(Collector):
             parts["energy counter"] = Energy(folder)
         self._kept = kept
         self._parts = {name: part for name, part in parts.items() if len(part)}
-        self._pace = Pace(self._config.every, self._clock)
         if not self._parts:
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 

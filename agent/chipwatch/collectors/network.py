@@ -19,7 +19,7 @@ from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import SystemSource, close_all, open_kept
+from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
 
 EXCEEDED: Final = counter(
     "network.allowance.exceeded", "{packet}", "Packets that were queued or dropped since a limit was reached.",
@@ -107,25 +107,8 @@ FILES: Final = {"snmp": Level.BASIC, "netstat": Level.DETAILED}
 PROTOCOLS: Final = (b"Tcp:", b"TcpExt:")
 
 
-class Tcp:
-    """The TCP counters of the kernel; none if its files are absent."""
-
-    def __init__(self, folder: Path, level: Level) -> None:
-        """`folder`: /proc/PID/net of a process in the network namespace; `level`: highest level of metrics."""
-        self._files = [file for name, least in FILES.items() if least <= level and (file := open_kept(folder / name))]
-
-    def points(self, at: int, counters: Counters) -> Iterator[Datapoint]:
-        """Yield the points; `counters` has their start times. Raise OSError."""
-        for file in self._files:
-            yield from file.parse(lambda data: list(_points(data, at, counters)))
-
-    def close(self) -> None:
-        """Close the files."""
-        close_all(*self._files)
-
-
 def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:
-    """Parse pairs of lines, names and values, and yield their points."""
+    """Parse pairs of lines, names and values, and yield their points; `counters` has their start times."""
     lines = data.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=True):
         if names.startswith(PROTOCOLS):
@@ -210,7 +193,8 @@ class NetworkCollector(Collector):
         self._config, self._folder = config, config.sys / "class/net"
         self._table: DeviceTable | None = None
         self._source: SystemSource[Counts] | None = None
-        self._tcp: Tcp | None = None
+        self._tcp: list[KeptFile] = []
+        """The files with the counters of TCP, of the network namespace whose interfaces are read."""
         self._allowances = Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._kept: LastValues | None = None
@@ -226,12 +210,12 @@ class NetworkCollector(Collector):
         self._table = DeviceTable(COLUMNS, given.level, self._counted, kept, self._folder.joinpath)
         try:
             self._source = _source(self._config.proc, self._table)
-            if sys.platform == "linux":
-                self._tcp = Tcp(self._source.path.parent, given.level)
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
         if not self._source.read():
             raise Unavailable(f"no network interface but the loopback in {self._source}")
+        paths = [self._source.path.parent / name for name, least in FILES.items() if least <= given.level]
+        self._tcp = [file for path in paths if (file := open_kept(path))] if sys.platform == "linux" else []
         self._kept, self._counters = kept, Counters(kept=kept, device=self._folder / "lo")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
@@ -240,10 +224,10 @@ class NetworkCollector(Collector):
         assert self._table is not None
         traffic = self._source.read()
         yield from self._table.points(at, traffic)
-        if self._tcp:
-            if self._pace.is_due():
-                yield from self._allowances.points(at, traffic)
-            yield from self._tcp.points(at, self._counters)
+        if sys.platform == "linux" and self._pace.is_due():
+            yield from self._allowances.points(at, traffic)
+        for file in self._tcp:
+            yield from file.parse(lambda data: list(_points(data, at, self._counters)))
         if self._kept:
             self._kept.save(at)
 
@@ -254,8 +238,8 @@ class NetworkCollector(Collector):
 
     def close(self) -> None:
         """Close the files."""
-        close_all(self._source, self._tcp, self._kept)
-        self._source = self._tcp = self._kept = None
+        close_all(self._source, *self._tcp, self._kept)
+        self._source, self._tcp, self._kept = None, [], None
 
     def _counted(self, names: Collection[str]) -> Collection[str]:
         """Return the names of interfaces that count."""

@@ -48,7 +48,6 @@ WRITABLE: Final = frozenset(
 TARGET: Final = re.compile(r"^\s*target: (\S+)$", re.MULTILINE)
 IMPORT: Final = (FileRow(CONNECTED, "import", pattern=re.compile(rb"^\s*state: (?:(FULL|IDLE)$|\S)", re.MULTILINE)),)
 """The file of a Lustre import, 1 if it works. IDLE is disconnected for lack of requests (lustre_import.h)."""
-IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0
 """Seconds to wait for mountstats, which may block behind a hanging mount."""
 
@@ -161,15 +160,13 @@ class StorageCollector(Collector):
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
-        self._pace = Pace(config.every, clock)
         # Process 1 has the host's mounts; ours may be read-only by systemd's ProtectSystem.
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
         self._sources: dict[tuple[str, bytes], NfsSource] = {}
         self._drives = Folders(config.sys / "class/nvme", "nvme*", each("device", DRIVE))
         self._systems = Folders(config.sys / "fs/ext4", "*", each("device", EXT4))
-        roots = {"proc": config.proc, "sys": config.sys}
-        folders = [roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS)]
+        folders = config.proc / "fs/lustre", config.sys / "fs/lustre", config.sys / "kernel/debug/lustre"
         self._targets = [Folders(folder, "*/*", targets) for folder in folders]
         self._silent: dict[Dimensions, str] = {}
 
@@ -180,9 +177,9 @@ class StorageCollector(Collector):
         )
 
     def open(self, given: Given) -> None:
+        self._pace = Pace(self._config.every, self._clock)
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
-        self._pace = Pace(self._config.every, self._clock)
         lines = self._lines()
         if not (self._disks(lines) or self._has_nfs(lines) or len(self._drives) or any(map(len, self._targets))):
             raise Unavailable(

@@ -38,17 +38,14 @@ class _File:
             config.max_series, lambda labels: {key: value for key, value in labels.items() if key not in dropped}
         )
         self._stamp: tuple[int, ...] = ()
-        self._points: list[Datapoint] = []
+        self.points: list[Datapoint] = []
+        """The points of the last complete reading, stamped with its time."""
         self.problems: list[str] = []
         self.written = 0
         """Time at which the file was written (ns since the epoch)."""
 
-    def read(self, at: int) -> list[Datapoint]:
-        """Return the points of the file, or of its last complete reading while it is being written. Raise OSError."""
-        self._read(at)
-        return [point._replace(at=at) for point in self._points]
-
-    def _read(self, at: int) -> None:
+    def read(self, at: int) -> None:
+        """Read the file if it has changed, but not while it is being written; raise OSError."""
         file = os.open(self._path, os.O_RDONLY | NO_WAIT)
         try:
             status = os.fstat(file)
@@ -67,7 +64,7 @@ class _File:
         finally:
             os.close(file)
         openmetrics = body.rstrip().endswith(b"# EOF")
-        self._points, self.problems = self._reader.read(ScrapeResponse(body, openmetrics, whole=openmetrics), at)
+        self.points, self.problems = self._reader.read(ScrapeResponse(body, openmetrics, whole=openmetrics), at)
         self._stamp = stamp
 
 
@@ -127,7 +124,7 @@ class TextfileCollector(Collector):
                 self._files = {earlier: earlier_file for earlier, earlier_file in self._files.items() if earlier < path}
                 break
             try:
-                points = file.read(at)
+                file.read(at)
             except FileNotFoundError:  # the file was renamed or deleted after it was listed
                 continue
             except OSError as problem:
@@ -140,7 +137,7 @@ class TextfileCollector(Collector):
             problems += [f"{path}: {problem}" for problem in file.problems]
             if age > self._config.max_age:
                 continue
-            fresh = {(point.metric.name, point.dims): point for point in points}
+            fresh = {(point.metric.name, point.dims): point._replace(at=at) for point in file.points}
             if twice := fresh.keys() & seen:
                 problems.append(f"{path}: {next(iter(twice))[0]} is in another file, too, with the same labels")
             count += len(fresh)

@@ -91,4 +91,4 @@ class Collector(ABC):
         return ""
 
     def close(self) -> None:
-        """Release handles. The agent may call it twice, and before `open`."""
+        """Release handles. The agent also calls it after a failed `open`, and may call it twice, or before `open`."""

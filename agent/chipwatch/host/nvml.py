@@ -119,14 +119,8 @@ def _handle(name: str) -> Callable[..., c_void_p]:
 
 def _text(name: str) -> Callable[..., str]:
     """Make a function that calls `name` and returns a text, or raises NVMLError."""
-
-    def get(*args: Any) -> str:
-        text = (c_char * 96)()
-        if code := call(name, *args, text, len(text)):
-            raise NVMLError(code)
-        return text.value.decode(errors="replace")
-
-    return get
+    get = _struct(name, "96s", None, 96)
+    return lambda *args: get(*args)[0].partition(b"\0")[0].decode(errors="replace")
 
 
 def _struct(name: str, layout: str, version: int | None = None, *last: int) -> Callable[..., tuple[Any, ...]]:

@@ -7,12 +7,11 @@ import sys
 import pytest
 from tests.doubles.ethtool import Card
 
-from chipwatch.collectors import network as tcp
+from chipwatch.collectors import network
 from chipwatch.collectors.network import Allowances, NetworkCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.plugin import Given
 from chipwatch.contract.testing import check_collector
-from chipwatch.host.counters import Counters
 from chipwatch.host.ethtool import MOST, ethtool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and ioctl of Linux")
@@ -61,7 +60,7 @@ def test_a_host_without_these_files_has_traffic_only(proc):
 def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
-        list(tcp.Tcp(proc / "net", Level.ALL).points(7, Counters()))
+        read(proc)
 
 
 ENA = (("tx_timeout", 0), ("bw_in_allowance_exceeded", 5), ("bw_out_allowance_exceeded", 14368),
@@ -144,7 +143,7 @@ def test_the_real_kernel_answers_without_any_right():
 
 
 def test_the_names_of_a_line_are_parsed_once(proc):
-    tcp._places.cache_clear()
+    network._places.cache_clear()
     collector = NetworkCollector(NetworkCollector.Config(proc=proc))
     collector.open(Given())
     for at in range(5):
@@ -152,13 +151,13 @@ def test_the_names_of_a_line_are_parsed_once(proc):
     (proc / "net/netstat").write_text(NETSTAT.replace("TCPTimeouts", "Else TCPTimeouts").replace(" 115", " 7 116"))
     values = {point.metric.name: point.value for point in collector.collect(9)}
     assert values["network.tcp.timeouts"] == 116
-    assert tcp._places.cache_info().misses == 3
+    assert network._places.cache_info().misses == 3
 
 
 @pytest.mark.parametrize(("level", "names"), [(Level.BASIC, {"snmp"}), (Level.DETAILED, {"snmp", "netstat"})])
 def test_a_file_of_which_no_sink_wants_a_metric_is_not_read(proc, monkeypatch, level, names):
-    opened, keep = set(), tcp.open_kept
-    monkeypatch.setattr(tcp, "open_kept", lambda path: opened.add(path.name) or keep(path))
+    opened, keep = set(), network.open_kept
+    monkeypatch.setattr(network, "open_kept", lambda path: opened.add(path.name) or keep(path))
     collector = NetworkCollector(NetworkCollector.Config(proc=proc))
     collector.open(Given(level=level))
     values = {point.metric.name: point.value for point in collector.collect(9)}

@@ -92,7 +92,8 @@ class IntelCard(CardFiles):
         return readings
 
     def further(self, at: int) -> Iterator[Datapoint]:
-        now = {_reason(path) for path in self._reasons if self.number(path)}
+        words = (path.rpartition("/reason_")[2] for path in self._reasons if self.number(path))
+        now = {REASONS.get(word, word) for word in words}
         self._reduced |= now
         for reason in sorted(self._reduced):
             yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
@@ -115,12 +116,6 @@ class IntelCard(CardFiles):
             return None
         self._last[source] = now, value
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
-
-
-def _reason(path: str) -> str:
-    """Return the reason of throttling that a file such as reason_pl1 shows."""
-    word = path.rpartition("/reason_")[2]
-    return REASONS.get(word, word)
 
 
 def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:

@@ -148,7 +148,6 @@ class KernelCollector(Collector):
         self._config, self._given = config, Given()
         self._log: KernelLog | None = None
         self._kept = KernelCounts("")
-        self._zeros_pace = Pace(ZEROS)
         self._read_at: int | None = None
         """Time of the last complete reading (ns since the epoch)."""
         self._saved = 0.0
@@ -157,7 +156,7 @@ class KernelCollector(Collector):
         return False
 
     def open(self, given: Given) -> None:
-        self._given = given
+        self._given, self._read_at, self._zeros_pace = given, None, Pace(ZEROS)
         if sys.platform != "linux":
             raise Unavailable("the kernel's log is read on Linux only")
         path = self._config.path
@@ -169,7 +168,6 @@ class KernelCollector(Collector):
             raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
         boot = text(self._config.proc / "sys/kernel/random/boot_id")
         self._log, self._kept = log, KernelCounts(boot, evidence=self._kept.evidence)
-        self._read_at, self._zeros_pace = None, Pace(ZEROS)
         with suppress(OSError, msgspec.MsgspecError, RecursionError):
             self._load(log)
 

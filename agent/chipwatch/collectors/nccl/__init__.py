@@ -161,15 +161,14 @@ class NcclCollector(Collector):
         jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
         from chipwatch.collectors.nccl.service import RasService, listeners, port_of
 
-        ports = {pid: (port_of(proc, pid, self._config.port),) for pid in jobs}
+        ports = {pid: port_of(proc, pid, self._config.port) for pid in jobs}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
         problems: dict[tuple[str, str, str], JobCollectives] = {}
-        for listener in listeners(proc, ports):
-            owner = jobs[listener.pid]
-            if listener.is_here:
-                jobs_by_address.setdefault((listener.host, listener.port), {})[listener.pid] = owner
+        for pid, address, is_here in listeners(proc, ports):
+            if is_here:
+                jobs_by_address.setdefault(address, {})[pid] = jobs[pid]
             else:
-                problems[owner.key] = JobCollectives(owner, problem=ELSEWHERE)
+                problems[jobs[pid].key] = JobCollectives(jobs[pid], problem=ELSEWHERE)
         for pid, owner in jobs.items():
             if not os.access(f"{proc}/{pid}/fd", os.R_OK):
                 problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))

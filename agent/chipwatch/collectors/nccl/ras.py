@@ -55,7 +55,6 @@ class RasAnswer:
 
     def __init__(self, wanted: Collection[int] = ()) -> None:
         """`wanted`: PIDs to look for in the answer."""
-        self.version = ""
         self.devices = 0
         """Number of GPUs of the job."""
         self.dead = 0
@@ -144,8 +143,6 @@ class RasJson:
         before, is_new, header = part.partition(b'"hash"')
         if self._header is not None:
             self._note_rank(before)
-        else:
-            self._answer.version = _fields(before).get("nccl_version", "")
         if is_new:
             self._end_communicator()
             self._header, self._is_missing = _fields(b'"hash"' + header), False
@@ -268,9 +265,7 @@ class RasText:
 
     def take(self, part: bytes) -> None:
         line, answer = part.rstrip(), self._answer
-        if line.startswith(b"NCCL version "):
-            answer.version = line.split()[2].decode(errors="replace")
-        elif line == b"Warnings":
+        if line == b"Warnings":
             self._is_whole, self._block, self._kind = True, "", ""
         elif row := ROW.match(line):
             answer.devices = max(answer.devices, int(row[2]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
 from chipwatch.contract.errors import os_text
@@ -22,27 +22,22 @@ LITTLE: Final = sys.byteorder == "little"
 ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, not bound
 
 
-class Listener(NamedTuple):
-    """A TCP socket on which a process listens."""
+def listeners(proc: Path, ports: Mapping[int, int]) -> Iterator[tuple[int, tuple[str, int], bool]]:
+    """
+    Yield the sockets on which processes listen: pid, host and port, and whether the agent can connect to it.
 
-    pid: int
-    host: str
-    port: int
-    is_here: bool
-    """True if it is in the agent's own network namespace, so that the agent can connect to it."""
-
-
-def listeners(proc: Path, ports: Mapping[int, Collection[int]]) -> Iterator[Listener]:
-    """Yield the sockets on which processes listen; `ports` has the ports to look for, by pid. Others' may be hidden."""
+    It can if the socket is in its own network namespace. `ports` has the port to look for, by pid. Sockets of other
+    users may be hidden.
+    """
     here = link("/proc/self/ns/net")
     tables: dict[str, dict[str, tuple[str, int]]] = {}
-    for pid, wanted in ports.items():
+    for pid, port in ports.items():
         network = link(f"{proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = dict(_listening(f"{proc}/{pid}/net"))
-        if at_port := {target: address for target, address in tables[network].items() if address[1] in wanted}:
+        if at_port := {target: address for target, address in tables[network].items() if address[1] == port}:
             for target in {target for _, target in open_files(proc, pid)} & at_port.keys():
-                yield Listener(pid, *at_port[target], network == here)
+                yield pid, at_port[target], network == here
 
 
 def _listening(folder: str) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -47,17 +47,18 @@ class RuntimeService:
         """`level`: highest level of metrics; only newer runtimes have metrics above basic."""
         self._port = port
         self._rows = {name: row for name, row in m.ROWS.items() if row.metric.level <= level}
-        self._channel: Any = None
+        self.channel: Any = None
+        """The connection, None unless a workload answered the last reading."""
 
     def read(self, problems: list[str]) -> dict[str, Mapping[Any, Any]]:
         """Return name of a row -> answer; {} without a workload. Append errors to `problems`."""
-        if self._channel is None and not self._listens():
+        if self.channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else grpcio writes to standard error when a workload ends
         grpc = importlib.import_module("grpc")  # 22 MB, so only while a workload runs
-        if self._channel is None:  # `close` drops old channels, which wait up to two minutes between attempts
-            self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
-        call = self._channel.unary_unary(METHOD)
+        if self.channel is None:  # `close` drops old channels, which wait up to two minutes between attempts
+            self.channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
+        call = self.channel.unary_unary(METHOD)
         answers: dict[str, Mapping[Any, Any]] = {}
         for name, row in self._rows.items():
             try:
@@ -77,14 +78,9 @@ class RuntimeService:
 
     def close(self) -> None:
         """Close the channel."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
-    @property
-    def is_connected(self) -> bool:
-        """True if a workload answered the last reading."""
-        return self._channel is not None
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
@@ -166,11 +162,7 @@ class TpuCollector(Collector):
             if not libtpu or not libtpu.origin:
                 raise Unavailable("libtpu is not installed; install it, or set collectors.tpu.sdk = false")
             self._sdk = Sdk(Path(libtpu.origin).parents[1], self._config.interval, self._clock)
-            try:
-                self._sdk.open()
-            except Unavailable:
-                self.close()
-                raise
+            self._sdk.open()
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -189,7 +181,7 @@ class TpuCollector(Collector):
         for link, fault in values.get(m.LINK_FAULT, {}).items():
             if 0 <= fault <= 10:
                 yield m.LINK_FAULT.point(at, fault, Dimensions(link=link))
-        if not self._service.is_connected:
+        if self._service.channel is None:
             self._counters = Counters()  # the next workload counts from zero
         for name, answer in answers.items():
             if make := m.ROWS[name].points:

@@ -51,7 +51,7 @@ def test_an_answer_names_the_rank_that_is_behind_however_it_is_cut(version, part
     members = ranks(32)
     members[21].counts = {"AllReduce": 6649}
     answer = parse(render(version, [members]), part)
-    assert (answer.version, answer.devices) == (version, 32)
+    assert answer.devices == 32
     ((key, group),) = answer.communicators.popitem()[1].behind.items()
     assert key == ("collective" if version < "2.26" else "AllReduce", 6649)
     assert group.number == 1
