@@ -21,7 +21,7 @@ from chipwatch.jobs.verdict.judge import judge
 from chipwatch.show.fleet.node import FleetNode
 from chipwatch.show.fleet.screen import compose as compose_fleet
 from chipwatch.show.top.machine import MachineState
-from chipwatch.show.top.palette import PALETTES, render
+from chipwatch.show.top.program import PALETTES, render
 from chipwatch.show.top.replay import frames, jobs
 from chipwatch.show.top.screen import Look, Notes, compose
 from chipwatch.show.top.view import View

@@ -221,4 +221,4 @@ def _neuron(root: Path) -> Iterator[object]:
 
 def _dmi(root: Path) -> Iterator[object]:
     hardware = DmiTables(root / "sys", {})
-    yield from (hardware.is_ec2, hardware.is_google, hardware.is_hidden, hardware.why, *hardware.words)
+    yield from (hardware.is_ec2, hardware.is_google, hardware.is_hidden, hardware.why, *hardware.found)

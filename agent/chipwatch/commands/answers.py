@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -86,8 +86,8 @@ def _cost(cause: Mapping[str, Any], price: float | None) -> str:
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")
 """States whose column is left out unless a job has them."""
-RIGHT: Final = ("GPUS", "SINCE", *(state.upper() for state in (*STATES, *REST)), "MEMORY MAX", "ENERGY", "COST")
-TITLES: Final = ("JOB", "USER", *RIGHT, "NOW")
+LEFT: Final = ("JOB", "USER", "STARTED", "IDLE BY", "NOW")
+"""Columns of tables of jobs whose cells are aligned left."""
 EMPTY: Final = {"USER": ("", "-"), "COST": ("", "-"), **{state.upper(): ("", "0 %") for state in REST}}
 """Column -> cells that count as empty, "" for other columns. A column with only empty cells is left out."""
 LONGEST: Final = 40
@@ -157,7 +157,7 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     slow = [job for job in answer["jobs"] if job["why"]["causes"]]
     causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
-        *(aligned(rows, TITLES, RIGHT) if rows else ["no accelerator is known"]),
+        *(aligned(rows) if rows else ["no accelerator is known"]),
         *map(one_line, causes),
         *(f"holder of {_ranges(numbers)} not known: {one_line(why)}" for why, numbers in doubts.items()),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
@@ -165,10 +165,10 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def aligned(rows: Sequence[Mapping[str, str]], titles: Iterable[str], right: Collection[str]) -> Iterator[str]:
-    """Return the lines of a table without its empty columns; the columns in `right` are aligned right."""
-    cells = {title: [title, *(row.get(title, "") for row in rows)] for title in titles}
-    return table(TableColumn(cells[title], title in right, EMPTY.get(title, ("",))) for title in cells)
+def aligned(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Return the lines of a table of jobs without its empty columns; the first row has all titles in their order."""
+    cells = {title: [title, *(row.get(title, "") for row in rows)] for title in rows[0]}
+    return table(TableColumn(cells[title], title not in LEFT, EMPTY.get(title, ("",))) for title in cells)
 
 
 def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from chipwatch.base.redaction import without_secrets
 from chipwatch.base.system import state_folder
 from chipwatch.base.version import build
-from chipwatch.config.convert import PREFIX
+from chipwatch.config.file import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.history.ring import INCIDENTS, lines_of, recordings_in

@@ -22,8 +22,7 @@ from chipwatch.base.table import row
 from chipwatch.base.text import count, is_lacking
 from chipwatch.commands import bundle
 from chipwatch.commands.configured import configured
-from chipwatch.commands.output import FAILED, OK, show
-from chipwatch.commands.waiting import say_if_slow
+from chipwatch.commands.output import FAILED, OK, say_if_slow, show
 from chipwatch.config import plugins
 from chipwatch.config.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints

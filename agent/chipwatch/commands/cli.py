@@ -35,7 +35,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "record --seal": "recordings.seal",
     "record list": "recordings.listing",
     "record export": "recordings.export",
-    "report": "report.main",
+    "report": "recordings.report",
     "list": "advice.metrics",
     "config": "sample.main",
     "completion": "completion.main",

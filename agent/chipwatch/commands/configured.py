@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import atexit
 import signal
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 from chipwatch.commands.command_line import flags
 from chipwatch.config.load import load
+from chipwatch.config.options import Config
 from chipwatch.service import log_formats as formats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chipwatch.config.options import Config
 
 
 def reader(given: SimpleNamespace) -> Callable[..., Config]:

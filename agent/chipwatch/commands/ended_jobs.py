@@ -14,8 +14,7 @@ import msgspec
 from chipwatch.base.redaction import one_line
 from chipwatch.base.table import csv_line
 from chipwatch.commands import answers, health
-from chipwatch.commands.output import show
-from chipwatch.commands.waiting import say_if_slow
+from chipwatch.commands.output import say_if_slow, show
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.job_records import JobRecord, read, records_of
 from chipwatch.net.status_socket import NoAgent
@@ -25,10 +24,8 @@ from chipwatch.show.report import amounts
 
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
-RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
 STORE_WINDOW: Final = 3600.0
 """Seconds of the past for which a store is asked without --since."""
-TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
 def main(given: SimpleNamespace) -> int:
@@ -56,7 +53,7 @@ def main(given: SimpleNamespace) -> int:
         f" up to {amounts.clock(item.end_unseen)} more is unseen"
         for item in cut
     )
-    rows = _csv(chosen) if form == "csv" else answers.aligned([_row(record) for record in chosen], TITLES, RIGHT)
+    rows = _csv(chosen) if form == "csv" else answers.aligned([_row(record) for record in chosen])
     return show("\n".join((*rows, *notes)))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
 from chipwatch.commands.output import FAILED, OK, show
-from chipwatch.config.file import read_file
+from chipwatch.config.file import PREFIX, read_file
 from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.net.address import parse_address
@@ -26,7 +26,6 @@ TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""
 MAX_BYTES: Final = 1 << 17
 """Most bytes of the answer."""
-PREFIX: Final = "CHIPWATCH_"
 
 
 def main(given: SimpleNamespace) -> int:

@@ -15,9 +15,8 @@ import msgspec
 from chipwatch.base.table import TableColumn, csv_line, table
 from chipwatch.commands import health
 from chipwatch.commands.configured import configured
-from chipwatch.commands.output import OK, show
+from chipwatch.commands.output import OK, say_if_slow, show
 from chipwatch.commands.screen import options
-from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import CommandError
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.fleet import program

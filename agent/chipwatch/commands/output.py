@@ -1,4 +1,4 @@
-"""Prints texts on standard output, and lines on standard error. No other module prints."""
+"""Prints texts on standard output, and lines on standard error: also what a slow command waits for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import io
 import os
 import sys
 import textwrap
+from collections.abc import Iterator
+from threading import Timer
 from typing import Final, TextIO
 
 from chipwatch.base.redaction import one_line
@@ -14,6 +16,8 @@ from chipwatch.contract.errors import os_text
 
 OK: Final = 0
 FAILED: Final = 1
+SLOW: Final = 2.0
+"""Seconds of silence that people take for a hang."""
 
 
 class NotPrinted(Exception):
@@ -79,3 +83,24 @@ def tell(line: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(line, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def say_if_slow(text: str, descriptor: int = 2) -> Iterator[None]:
+    """Print `text` if the block takes longer than SLOW seconds, on standard error if that is a terminal."""
+
+    def say() -> None:
+        with contextlib.suppress(OSError):
+            os.write(descriptor, f"chipwatch: {text}\n".encode())
+
+    if not os.isatty(descriptor):
+        yield
+        return
+    timer = Timer(SLOW, say)
+    timer.daemon = True
+    with contextlib.suppress(RuntimeError):  # no thread can be started
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

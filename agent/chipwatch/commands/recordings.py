@@ -1,4 +1,4 @@
-"""`chipwatch record --seal`, `record list` and `record export`: recordings and incidents."""
+"""`chipwatch record --seal`, `record list`, `record export` and `report`: recordings and incidents."""
 
 from __future__ import annotations
 
@@ -106,6 +106,13 @@ def export(given: SimpleNamespace) -> int:
     except OSError as problem:
         raise CommandError(f"record export: {output}: {os_text(problem)}") from problem
     return OK
+
+
+def report(given: SimpleNamespace) -> int:
+    """Write an HTML page about recordings; raise CommandError."""
+    from chipwatch.show.report.page.build import write
+
+    return show(write(given.files, given.output, given.price, given.grid))
 
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:

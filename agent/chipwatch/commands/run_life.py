@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.base.system import state_folder
 from chipwatch.base.text import count
-from chipwatch.commands.waiting import say_if_slow
+from chipwatch.commands.output import say_if_slow
 from chipwatch.config.identity.resolver import Identity
 from chipwatch.config.instances import build_sinks
 from chipwatch.config.load import level_of, recorder_options

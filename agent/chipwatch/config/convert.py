@@ -1,12 +1,13 @@
-"""Converts tables of a configuration to dataclasses; raises ConfigError for unknown keys and wrong values."""
+"""Converts tables and variables of a configuration to dataclasses; raises ConfigError for what is unknown or wrong."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -15,12 +16,11 @@ import msgspec
 from chipwatch.base.redaction import without_secrets
 from chipwatch.base.text import in_case_of, similar
 from chipwatch.config import duration
+from chipwatch.config.file import PREFIX
 from chipwatch.contract.errors import ConfigError
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-PREFIX: Final = "CHIPWATCH_"
-"""Prefix of the agent's environment variables."""
 
 TABLE_TYPES: Final = (dict, Mapping)
 TIME: Final = {"unit": "s"}
@@ -37,6 +37,11 @@ WORDS_FOR: Final[Mapping[Any, str]] = {
 }
 SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
 """Names of options whose values are never shown."""
+SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
+"""
+Variables that Kubernetes sets for a service which happens to have the name chipwatch:
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+"""
 
 
 def convert(shape: type[T], table: Mapping[str, Any], where: str, labels: Mapping[str, str] | None = None) -> T:
@@ -194,3 +199,31 @@ def nearest(word: str, words: Iterable[str]) -> str:
 def is_list(hint: Any) -> bool:
     """Return whether the type `hint` is a list or a tuple."""
     return typing.get_origin(hint) in (tuple, list, Sequence)
+
+
+def variables_of(shape: type, env: Mapping[str, str], prefix: str, tables: Collection[str] = ()) -> dict[str, Any]:
+    """
+    Return the values of variables named `prefix`KEY, in the types of `shape`; a ConfigError names the variable.
+
+    Commas separate the items of a list, and `__` comes before a key of a table. An empty variable counts as not set.
+    `tables` are names of tables with options of plugins, which are left to others. With them, an unknown variable is
+    only a warning, since another program may have set it.
+    """
+    hints, options = typing.get_type_hints(shape, include_extras=True), options_of(shape)
+    values: dict[str, Any] = {}
+    for name, text in env.items():
+        key, _, rest = name.removeprefix(prefix).lower().partition("__")
+        if not (name.startswith(prefix) and text) or (tables and (key == "config" or (key in tables and rest))):
+            continue
+        if key not in options or key in tables:
+            if not SERVICE.fullmatch(key):
+                log.warning("%s is ignored: no such option%s", name, nearest(key, {*options} - {*tables}))
+        elif rest:
+            values.setdefault(key, {})[rest] = text
+        elif typing.get_origin(hints[key]) in TABLE_TYPES:
+            raise refusal(name, text, "expected a table", f"; set {name}__KEY=VALUE")
+        elif is_list(hints[key]):
+            values[key] = value_of(hints[key], [part.strip() for part in text.split(",") if part.strip()], name)
+        else:
+            values[key] = value_of(hints[key], text, name, strict=False)
+    return values

@@ -1,4 +1,4 @@
-"""Reads the configuration file."""
+"""Reads the configuration file. It imports no library, since `chipwatch status --health` must be quick."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from chipwatch.contract.errors import ConfigError, os_text
 
+PREFIX: Final = "CHIPWATCH_"
+"""Prefix of the agent's environment variables."""
 MAX_BYTES: Final = 1 << 20
 PLAINER: Final = {
     "Cannot overwrite a value": "a key is set twice",

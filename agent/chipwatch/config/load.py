@@ -13,10 +13,9 @@ from typing import Any, Final, TypeVar
 
 from chipwatch.base.text import in_case_of, is_address
 from chipwatch.config import plugins
-from chipwatch.config.convert import PREFIX, convert, nearest, needed_of, options_of, path_of, refusal, values_of
-from chipwatch.config.file import read_file
+from chipwatch.config.convert import convert, nearest, needed_of, options_of, path_of, refusal, values_of, variables_of
+from chipwatch.config.file import PREFIX, read_file
 from chipwatch.config.identity.names import WORDS
-from chipwatch.config.layers import from_environment, merge
 from chipwatch.config.naming.profiles import PROFILES, profiles
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
 from chipwatch.contract.datapoint import Level, is_utf8
@@ -59,7 +58,7 @@ def load(
     names = {key: key if key in TABLES else "--dim" if key == "dims" else f"--{key.replace('_', '-')}" for key in flags}
     layers = (
         values_of(Config, tables, f"{file}: ", {}),
-        from_environment(Config, env, PREFIX, TABLES),
+        variables_of(Config, env, PREFIX, TABLES),
         values_of(Config, flags, "", names, strict=False),
     )
     labels = ({key: f"{file}: {key}" for key in tables}, {key: PREFIX + key.upper() for key in layers[1]}, names)
@@ -291,9 +290,19 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
             own[variable] = text
         elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
             raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
-    return from_environment(shape, own, prefix) if own else {}  # a call takes time
+    return variables_of(shape, own, prefix) if own else {}  # a call takes time
 
 
 def level_of(name: LevelName) -> Level:
     """Return the Level with this name."""
     return Level[name.upper()]
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of these layers; a later layer wins, and tables are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

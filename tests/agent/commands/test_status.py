@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Agent
 
 from chipwatch.commands.answers import status_text
-from chipwatch.show.top.delivery import parts_of
+from chipwatch.show.top.program import parts_of
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ class AutoScaling(Ec2):
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return the group; raise NoMetadata if it is unknown, with what to do about it."""
-        facts = {word: fact.value for word, fact in self._hardware.words.items()}
+        facts = {word: fact.value for word, fact in self._hardware.found.items()}
         facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
         try:

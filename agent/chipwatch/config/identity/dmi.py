@@ -17,14 +17,18 @@ PATTERNS: Final = {
 MAX_BYTES: Final = 4096
 
 
-class DmiTables:
+class DmiTables(IdentitySource):
     """
-    Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud by files below /sys.
+    The source of an instance's id and type in the DMI tables; others ask it for the platform.
+
+    It detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud by files below /sys.
 
     On Nitro the vendor is Amazon EC2 and the board's asset tag is the instance id. On Xen the UUID begins with ec2, in
     either byte order; a random UUID may do so too, so Xen itself must be detected as well. On Google Cloud, also in
     pods and in gVisor, the product name begins with Google (google.auth.compute_engine._metadata).
     """
+
+    name = "DMI"
 
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
         self._sys, self.folder = sys, sys / "class" / "dmi" / "id"
@@ -54,7 +58,7 @@ class DmiTables:
         return not (self._dmi("sys_vendor") or self._dmi("product_name") or self.is_ec2)
 
     @cached_property
-    def words(self) -> Mapping[str, Word]:
+    def found(self) -> Mapping[str, Word]:
         """The id and type of an EC2 instance, if the tables have them."""
         words: dict[str, Word] = {}
         for word, file in places("DMI").items():
@@ -69,21 +73,12 @@ class DmiTables:
             return "a Fargate task does not own an instance"
         return f"{self.folder / 'sys_vendor'} says {self._dmi('sys_vendor') or 'nothing'}, not Amazon EC2"
 
-    def _dmi(self, name: str) -> str:
-        return _read(self.folder / name)
-
-
-class Dmi(IdentitySource):
-    """The source of an instance's id and type in the DMI tables."""
-
-    name = "DMI"
-
-    def __init__(self, hardware: DmiTables) -> None:
-        self._hardware = hardware
-
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return the id and the type on an instance with Nitro; on other machines, the reason why there are none."""
-        return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
+        return IdentityAnswer(self.found, "" if self.is_ec2 else self.why)
+
+    def _dmi(self, name: str) -> str:
+        return _read(self.folder / name)
 
 
 def _read(path: Path) -> str:

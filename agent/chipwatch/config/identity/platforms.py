@@ -171,7 +171,7 @@ def describe(service: Imds) -> dict[str, Word]:
 
 def modify(hardware: DmiTables, option: str) -> str:
     """Return the command with which a user sets a metadata option of this instance."""
-    instance = hardware.words["instance_id"].value if "instance_id" in hardware.words else "INSTANCE_ID"
+    instance = hardware.found["instance_id"].value if "instance_id" in hardware.found else "INSTANCE_ID"
     return f"aws ec2 modify-instance-metadata-options --instance-id {instance} {option}"
 
 

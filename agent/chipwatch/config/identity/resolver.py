@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.config.identity.autoscaling import AutoScaling
-from chipwatch.config.identity.dmi import Dmi, DmiTables
+from chipwatch.config.identity.dmi import DmiTables
 from chipwatch.config.identity.local import Kubernetes, Slurm, Static, WatchedProcess
 from chipwatch.config.identity.names import LATE, OF_POINTS
 from chipwatch.config.identity.platforms import Ec2, Ecs, Gce
@@ -56,7 +56,7 @@ def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | Non
     """Return all sources, first the ones without network requests; `owner` is the watched process's."""
     hardware = DmiTables(sys, env)
     return (
-        Static(), WatchedProcess(owner), Slurm(env), Kubernetes(env), Dmi(hardware),
+        Static(), WatchedProcess(owner), Slurm(env), Kubernetes(env), hardware,
         Ecs(env), Ec2(env, hardware), Gce(env, hardware), AutoScaling(env, hardware),
     )  # fmt: skip
 

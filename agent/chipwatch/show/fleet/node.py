@@ -20,7 +20,7 @@ from chipwatch.jobs.verdict.judge import judge
 from chipwatch.jobs.verdict.rules import BY_METRIC, Reason, Seen, reasons
 from chipwatch.show.report.devices import FAMILIES, FIGURES, GROUPS, device_states
 
-COUNT, GPU_TIME, GPUS, STATE = "gpu.count", "job.gpu.time", "job.gpus", "gpu.state"
+COUNT, GPUS, STATE = "gpu.count", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
 XID, LAST_XID = "gpu.xid", "gpu.xid.last"
 """NVIDIA's errors by code (Xid), and dcgm-exporter's metric with the code of the last one."""
@@ -30,8 +30,9 @@ LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(UTILIZATION, "used"), **dict.fromkeys(POWER, "power"), **dict.fromkeys(LOST, "gone"),
     GPUS: "job", STATE: "state", COUNT: "count", CPU: "cpu", OLDEST: "oldest",
-    XID: "xid", LAST_XID: "xid",
+    XID: "xid", LAST_XID: "last xid",
 }  # fmt: skip
+"""Metric of a line -> its kind, by which a line and the queries of a store choose metrics."""
 LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     metric: (
         max((rule.limit for _, rule in rules if rule.below), default=-inf),
@@ -172,7 +173,7 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     suspects = [item for item in seen if item.rose is not None or (item.metric in LIMITS and not _within(item))]
     if worst := _worst(reasons(suspects)):
         node.verdict, node.reason = worst.severity, _sentence(worst)
-    elif codes := dict.fromkeys(filter(None, map(_xid, kinds["xid"]))):
+    elif codes := dict.fromkeys(filter(None, map(_xid, (*kinds["xid"], *kinds["last xid"])))):
         node.reason = one_line(f"{'; '.join(codes)}; its page does not say when")
     return node
 

@@ -21,23 +21,7 @@ from chipwatch.jobs.verdict.rules import RULES, Seen
 from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.show.fleet.node import (
-    COUNT,
-    CPU,
-    GPU_TIME,
-    GPUS,
-    LAST_XID,
-    LIMITS,
-    LONGEST,
-    LOST,
-    OLDEST,
-    POWER,
-    STATE,
-    UTILIZATION,
-    FleetNode,
-    short,
-    summarise,
-)
+from chipwatch.show.fleet.node import CPU, GPUS, KINDS, LIMITS, LONGEST, FleetNode, short, summarise
 from chipwatch.show.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
 from chipwatch.show.fleet.poll import Access
 
@@ -158,8 +142,9 @@ def name_of(metric: str) -> str:
     return own_names()[metric][0]
 
 
-def _either(metrics: Iterable[str]) -> str:
-    wanted = {*metrics}
+def _either(*kinds: str) -> str:
+    """Return a query for the metrics of KINDS with these kinds."""
+    wanted = {metric for metric, kind in KINDS.items() if kind in kinds}
     return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted and name != OF_ONE)
 
 
@@ -202,11 +187,11 @@ class PromStore:
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self.trouble = f"{urlsplit(url).hostname}: no answer yet"
         self.is_complete = False
-        used = _either([*UTILIZATION, CPU])
+        used = _either("used", "cpu")
         self._queries = {
-            "": f"{_of_one()} or {_either(UTILIZATION)}", "power": _either(POWER),
-            "state": _either([STATE, LAST_XID]), "gpus": _either([GPUS]), "count": _either([COUNT]),
-            "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
+            "": f"{_of_one()} or {_either('used')}", "power": _either("power"),
+            "state": _either("state", "last xid"), "gpus": _either("job"), "count": _either("count"),
+            "delivery": _either("oldest", "gone"), "wrong": _wrong(),
             CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
             "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
@@ -321,7 +306,7 @@ def jobs(client: PromClient, window: float) -> list[JobRecord]:
     for field, query in {
         "since": f"min by ({by}) (min_over_time{held_since})",
         "until": f"max by ({by}) (max_over_time{held_since})",
-        "state": f"sum by ({by}, state) ({_once(GPU_TIME, span, 'state')})",
+        "state": f"sum by ({by}, state) ({_once('job.gpu.time', span, 'state')})",
         "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', span, 'cause')})",
         "memory_max": f"max by ({by}) (max_over_time({name_of('job.gpu.memory.max')}[{span}]))",
         "energy": f"sum by ({by}) ({_once('job.energy', span, '')})",

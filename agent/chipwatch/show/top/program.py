@@ -9,7 +9,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +22,8 @@ from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
 from chipwatch.jobs.device_key import device_of
+from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.report.devices import FIGURES
-from chipwatch.show.top import palette
-from chipwatch.show.top.delivery import Delivery
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
 from chipwatch.show.top.machine import MachineState
@@ -38,6 +37,19 @@ IDLE: Final = 60.0
 """Seconds after which a paused screen is redrawn without a key."""
 REDRAW: Final = 0.05
 """Least seconds between two drawings, so that a key held down does not use a whole core."""
+INTERVAL: Final = 2.0
+"""Seconds between two requests to the agent."""
+LATE: Final = 30.0
+"""Seconds since the agent's last tick after which it counts as hanging."""
+LONGEST: Final = 60
+"""Most characters of an error."""
+PALETTES: Final[Mapping[str, Mapping[str, str]]] = json.loads(Path(__file__).with_name("palettes.json").read_bytes())
+"""
+Palette -> role -> SGR codes (ECMA-48) for 16 colours, then after "|" for 256.
+
+No code is 5 or 6, so nothing blinks. The palette color-blind has colours close to the blue, orange and vermilion of
+https://jfly.uni-koeln.de/color/, which most people can tell apart.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw the frames of `source` until the user quits or a signal comes; return the exit code."""
-    many = palette.has_256_colors(env)
+    many = has_256_colors(env)
     bugs: list[threading.ExceptHookArgs] = []
 
     def show_bug(bug: threading.ExceptHookArgs) -> None:
@@ -78,13 +90,13 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     threading.excepthook = show_bug  # the default would print into the screen
     try:
         with terminal:
-            terminal.draw([palette.render(line, top.palette, many=many) for line in top.lines(terminal.size(), "")])
+            terminal.draw([render(line, top.palette, many=many) for line in top.lines(terminal.size(), "")])
             source.start()  # slow, so an empty screen is drawn before
             gc.freeze()
             while "quit" not in top.view.orders:
                 top.take(source)
                 lines = top.lines(terminal.size(), source.mode())
-                terminal.draw([palette.render(line, top.palette, many=many) for line in lines])
+                terminal.draw([render(line, top.palette, many=many) for line in lines])
                 time.sleep(REDRAW)
                 for key in terminal.wait(IDLE if top.view.paused else source.due()):
                     top.view.press(key)
@@ -114,7 +126,7 @@ class Top:
         proc: str = HERE,
     ) -> None:
         self.machine, self.view = MachineState(), View()
-        self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
+        self.palette = PALETTES[palette_of(options.colors, env)]
         self._title, self._delivery, self._proc = title, delivery, proc
         self._troubles: tuple[str, ...] = ()
         self._jobs: list[str] = []
@@ -183,3 +195,78 @@ class Top:
         host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
         time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
         return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}
+
+
+def palette_of(name: str | None, env: Mapping[str, str]) -> str:
+    """Return the name of the palette: `name`, mono with NO_COLOR, light if the terminal says so, or dark."""
+    if name:
+        return name
+    if env.get("NO_COLOR"):
+        return "mono"
+    return "light" if env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else "dark"
+
+
+def has_256_colors(env: Mapping[str, str]) -> bool:
+    """Return True if the terminal shows more than 16 colours."""
+    return "256" in env.get("TERM", "") or env.get("COLORTERM", "").lower() in ("truecolor", "24bit")
+
+
+def render(line: Line, palette: Mapping[str, str], *, many: bool) -> str:
+    """Return `line` as text with a terminal's codes; `many`: it shows 256 colours."""
+    parts = []
+    for text, role in line:
+        if codes := palette.get(role):
+            few, _, more = codes.partition("|")
+            text = f"\x1b[{(more if many else '') or few}m{text}\x1b[0m"  # noqa: PLW2901
+        parts.append(text)
+    return "".join(parts)
+
+
+class Delivery:
+    """Asks the agent on a separate thread, because an agent that hangs answers late."""
+
+    def __init__(self, folder: Path, wake: Callable[[], None]) -> None:
+        """Ask the agent whose state is in `folder`; call `wake` when the answer changes."""
+        self._folder, self._wake = folder, wake
+        self._stop = threading.Event()
+        self.parts: list[Line] = []
+        """The last answer: one piece of the line for each sink."""
+
+    def start(self) -> None:
+        """Start asking."""
+        threading.Thread(target=self._run, name="delivery", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                parts = parts_of(ask(self._folder, "status"))
+            except NoAgent:
+                parts = [[("no agent runs here", "dim")]]
+            if parts != self.parts:
+                self.parts = parts
+                self._wake()
+            self._stop.wait(INTERVAL)
+
+
+def parts_of(status: Mapping[str, Any]) -> list[Line]:
+    """Return a piece for each sink: points sent and kept, and its last error if it keeps points."""
+    try:
+        parts = [_sink(name, sink) for name, sink in status["sinks"].items()]
+        if (status["seconds_since_tick"] or 0) > LATE:
+            parts.insert(0, [(f"the agent hangs: its last tick was {status['seconds_since_tick']:.0f} s ago", "bad")])
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return [[("the agent that runs here has another version", "dim")]]
+    return parts
+
+
+def _sink(name: str, sink: Mapping[str, Any]) -> Line:
+    lost = sum((*sink["rejected"].values(), *sink["dropped"].values()))
+    error = sink["refused"] or (sink["last_error"] if sink["kept"] else None)
+    words = [sink["status"]] if sink.get("status") else [f"sent {sink['sent']:,}", f"kept {sink['kept']:,}"]
+    words += [f"lost {lost:,}"] if lost else []
+    line: Line = [(f"{name} ", "label"), ("failing " if error else "ok ", "bad" if error else "good")]
+    return [*line, (", ".join(words), ""), (f" ({error[:LONGEST]})" if error else "", "warn")]

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.config.identity.dmi import PATTERNS, Dmi, DmiTables
+from chipwatch.config.identity.dmi import PATTERNS, DmiTables
 
 
 def test_nitro_has_the_instance_id_and_the_type(nitro):
     hardware = DmiTables(nitro, {})
     assert hardware.is_ec2
-    answer = Dmi(hardware).ask(["instance_id"])
+    answer = hardware.ask(["instance_id"])
     assert {word: found.value for word, found in answer.words.items()} == {
         "instance_id": "i-1234567890abcdef0",
         "instance_type": "trn1.32xlarge",
@@ -20,7 +20,7 @@ def test_nitro_has_the_instance_id_and_the_type(nitro):
 def test_xen_is_ec2_without_id_and_type(xen):
     hardware = DmiTables(xen, {})
     assert hardware.is_ec2
-    assert Dmi(hardware).ask(["instance_id"]).words == {}
+    assert hardware.ask(["instance_id"]).words == {}
 
 
 @pytest.mark.parametrize(
@@ -39,28 +39,28 @@ def test_xen_without_signs_of_amazon_is_not_ec2(machine):
 
 
 def test_the_message_of_another_machine_names_its_vendor(elsewhere):
-    answer = Dmi(DmiTables(elsewhere, {})).ask(["instance_id"])
+    answer = DmiTables(elsewhere, {}).ask(["instance_id"])
     assert answer == ({}, f"{elsewhere}/class/dmi/id/sys_vendor says QEMU, not Amazon EC2", False)
 
 
 def test_a_machine_without_dmi_is_not_ec2(tmp_path):
     hardware = DmiTables(tmp_path, {})
     assert not hardware.is_ec2
-    assert hardware.words == {}
+    assert hardware.found == {}
     assert "says nothing" in hardware.why
 
 
 def test_a_fargate_task_is_not_its_hosts_instance(nitro):
     hardware = DmiTables(nitro, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"})
     assert not hardware.is_ec2
-    assert hardware.words == {}
+    assert hardware.found == {}
     assert hardware.why == "a Fargate task does not own an instance"
 
 
 @pytest.mark.parametrize("tag", ["", "Not Specified", "i-", "i-123", "I-1234567890ABCDEF0", "i-1234567890abcdef0 x"])
 def test_an_asset_tag_that_is_not_an_instance_id_is_ignored(machine, tag):
     sys = machine(sys_vendor="Amazon EC2", board_asset_tag=tag, product_name="HVM domU")
-    assert DmiTables(sys, {}).words == {}
+    assert DmiTables(sys, {}).found == {}
 
 
 @given(st.text())
@@ -72,7 +72,7 @@ def test_only_instance_ids_match_the_pattern(text):
 
 def test_google_is_detected_by_the_product_name(google, machine):
     hardware = DmiTables(google, {})
-    assert (hardware.is_google, hardware.is_ec2, hardware.is_hidden, hardware.words) == (True, False, False, {})
+    assert (hardware.is_google, hardware.is_ec2, hardware.is_hidden, hardware.found) == (True, False, False, {})
 
 
 def test_gvisor_shows_only_the_product_name(machine):

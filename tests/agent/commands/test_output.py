@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from chipwatch.commands import waiting
-from chipwatch.commands.waiting import say_if_slow
+from chipwatch.commands import output
+from chipwatch.commands.output import say_if_slow
 
 LONG = 60.0
 
@@ -22,7 +22,7 @@ def terminal():
 
 
 def test_a_wait_on_a_terminal_is_explained(terminal, monkeypatch):
-    monkeypatch.setattr(waiting, "SLOW", 0.01)
+    monkeypatch.setattr(output, "SLOW", 0.01)
     ours, theirs = terminal
     with say_if_slow("waiting for node-7", theirs):
         assert select.select([ours], [], [], LONG)[0]
@@ -32,7 +32,7 @@ def test_a_wait_on_a_terminal_is_explained(terminal, monkeypatch):
 def test_what_is_quick_needs_no_words(terminal, monkeypatch):
     ours, theirs = terminal
     timers = []
-    monkeypatch.setattr(waiting, "Timer", lambda *args: timers.append(threading.Timer(*args)) or timers[0])
+    monkeypatch.setattr(output, "Timer", lambda *args: timers.append(threading.Timer(*args)) or timers[0])
     with say_if_slow("waiting for node-7", theirs):
         pass
     timers[0].join(LONG)
@@ -41,7 +41,7 @@ def test_what_is_quick_needs_no_words(terminal, monkeypatch):
 
 
 def test_a_script_gets_no_words_about_a_wait(monkeypatch):
-    monkeypatch.setattr(waiting, "Timer", None)
+    monkeypatch.setattr(output, "Timer", None)
     null = os.open(os.devnull, os.O_WRONLY)
     with say_if_slow("waiting for node-7", null):
         os.close(null)
