@@ -83,7 +83,7 @@ class Node:
     def __init__(self, library, folder):
         self.now, self.saved, self.saved_at = 0, b"", 0
         self.folder, self.driver = folder, Loaded(library, folder, "h100", 8)
-        self.driver.machine["uptime"] = "kept"
+        self.driver.machine |= {"uptime": "kept", "clock": "stopped"}
         divided = profile("h100_mig")["gpus"][0]
         self.driver.gpus[7] = {**divided, "uuid": self.driver.gpus[7]["uuid"], "minor": 7, "processes": None}
         for n, gpu in enumerate(self.driver.gpus):

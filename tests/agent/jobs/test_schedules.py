@@ -29,6 +29,7 @@ class Replay:
 
     def __init__(self, driver, proc, level=Level.BASIC, **config):
         self.driver, self.level, self.moment, self.at = driver, level, 1000 * SECOND, START
+        driver.machine["clock"] = "stopped"
         self.collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=proc))
         self.collector._clock = lambda: self.moment
         self.processor = JobsProcessor(JobsProcessor.Config(**config))

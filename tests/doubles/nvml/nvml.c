@@ -12,6 +12,7 @@
  *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
  *                        samples, GPM and the utilization tell follows from it, whatever their own lines say
  *
+ *     clock=stopped      time passes by fakePass alone, however long the test takes
  *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
  *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
@@ -175,6 +176,8 @@ void fakePass(double seconds)
 static double now(void)
 {
     struct timespec time;
+    if (slot("clock")->value)
+        return skipped;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)(time.tv_sec - begun.tv_sec) + (double)(time.tv_nsec - begun.tv_nsec) / 1e9 + skipped;
 }
