@@ -30,7 +30,7 @@ from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.facts import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given
-from chipwatch.engine.facts import FactsReader
+from chipwatch.engine.sampler import FactsReader
 from chipwatch.engine.window import Window
 from chipwatch.history.record_file import RecordFile
 from chipwatch.jobs.device_key import device_of

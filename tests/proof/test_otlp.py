@@ -17,8 +17,7 @@ from chipwatch.base.version import __version__
 from chipwatch.contract.datapoint import Dimensions, Kind, counter, gauge
 from chipwatch.engine.window import summarise
 from chipwatch_sinks.otlp import OtlpSink
-from chipwatch_sinks.otlp.encoding import OtlpEncoder
-from chipwatch_sinks.otlp.histogram import histogram_of
+from chipwatch_sinks.otlp.encoding import OtlpEncoder, histogram_of
 from chipwatch_sinks.otlp.resource import SCHEMA, resource_of
 
 pytestmark = pytest.mark.proof

@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.ports import free_port
 from tests.proof.scraping import LONG, Prometheus, start
 
-from chipwatch_sinks.prometheus.answer import TEXT
+from chipwatch_sinks.prometheus import TEXT
 
 pytestmark = pytest.mark.proof
 SECONDS = float(os.environ.get("PROOF_SECONDS", "20"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chipwatch.history.record_file import RecordFile
     from chipwatch.host.wrapped import WrappedCommand
     from chipwatch.jobs.verdict.events import EventHistory
-    from chipwatch.service.health_server import HealthServer
+    from chipwatch.net.page_server import PageServer
     from chipwatch.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class AgentRun:
     recorder: Recorder | None = None
     file: RecordFile | None = None
     """The open file of `record`; it may be created before the run."""
-    health: HealthServer | None = None
+    health: PageServer | None = None
     _history: EventHistory | None = None
 
     @property
@@ -66,7 +66,7 @@ class AgentRun:
     def serve_health(self) -> None:
         """Start the server of /healthz and /readyz if the configuration asks for it; raise ConfigError."""
         if self.config.health is not None:
-            from chipwatch.service.life import serve_health
+            from chipwatch.service.health_server import serve_health
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 

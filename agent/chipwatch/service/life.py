@@ -1,36 +1,40 @@
-"""Keeps and shows the state of a run: heartbeat, status socket, saved state of processors, health server."""
+"""Keeps and shows the state of a run: heartbeat, status socket, saved state of processors, the answer to `status`."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chipwatch.base.redaction import one_line
+from chipwatch.base.version import __version__
+from chipwatch.config import plugins
 from chipwatch.config.identity.resolver import Identity
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.contract.sink import Sink
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.derivation import Derivation
+from chipwatch.engine.route import Route
+from chipwatch.engine.validation import PluginRunner
 from chipwatch.history.job_records import append, records_of
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.net import status_socket as socket
 from chipwatch.service import heartbeat
 from chipwatch.service.log_formats import Recent
-from chipwatch.service.snapshot import CpuUsage, snapshot
-
-if TYPE_CHECKING:
-    from chipwatch.service.health_server import HealthServer
 
 log = logging.getLogger(__name__)
 Answer = Callable[..., Mapping[str, Any]]
 """Returns the answer to a question on the status socket; its arguments are the words after the question's name."""
 
+SETTLED: Final = 10.0
+"""Seconds after the second tick at which the CPU usage is first known."""
 RETRY: Final = 60.0
 """Seconds between attempts to take the heartbeat while another run holds it."""
 MAX_STATE: Final = 4 << 20
@@ -127,35 +131,81 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     return stuck or next((f"{name} refuses: {why}" for name, why in refused if why), None)
 
 
-def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> HealthServer | None:
-    """Start a server of /healthz and /readyz if the configuration asks for one; raise ConfigError."""
-    if config.health is None:
-        return None
-    from chipwatch.service.health_server import HealthServer
+class CpuUsage:
+    """The CPU usage of this process without its start, which takes as much CPU time as minutes of collecting."""
 
-    assert config.interval is not None
-    late = heartbeat.tick_timeout(config.interval)
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._since: tuple[float, float] | None = None
+        self._pipeline = pipeline
+        pipeline.after_tick.append(self._note)
 
-    def healthy() -> tuple[bool, dict[str, Any]]:
-        running = pipeline()
-        ticked = running.ticked if running else None
-        since = None if ticked is None else time.monotonic() - ticked
-        return since is not None and since < late, {"seconds_since_tick": since}
+    def percent(self) -> float | None:
+        """Return the CPU usage since the second tick (% of a core); None during the first seconds."""
+        if self._since is None or (elapsed := time.monotonic() - self._since[0]) < SETTLED:
+            return None
+        return round(100 * (time.process_time() - self._since[1]) / elapsed, 3)
 
-    def ready() -> tuple[bool, dict[str, Any]]:
-        running = pipeline()
-        routes = running.routes if running else ()
-        refused = {o.name: one_line(why) for o in routes if (why := o.worker.health.refused)}  # another thread sets it
-        kept = {o.name: o.spool.ledger.spooled for o in routes}
-        stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        identified = common.known() is not None
-        good = healthy()[0] and not refused and not stuck and identified
-        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": identified}
+    def _note(self) -> None:
+        if self._pipeline.ticks >= 2:
+            self._since = time.monotonic(), time.process_time()
+            self._pipeline.after_tick.remove(self._note)
 
-    try:
-        health = HealthServer(config.health, healthy, ready)
-    except OSError as problem:
-        label, fault = config.sources.get("health", "health"), os_text(problem)
-        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
-    log.info("health: http://%s:%d/healthz and /readyz", health.host, health.port)
-    return health
+
+def snapshot(
+    pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None], usage: CpuUsage
+) -> dict[str, Any]:
+    """
+    Return the state of this agent, for JSON; `started`: its start in monotonic seconds.
+
+    The values are read without locks: each has one writer, which never waits for a reader.
+    """
+    now = time.monotonic()
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "uptime_seconds": round(now - started, 3),
+        "cpu_seconds": round(time.process_time(), 3),
+        "cpu_percent": usage.percent(),
+        "seconds_since_tick": None if pipeline.ticked is None else round(now - pipeline.ticked, 3),
+        "ticks": pipeline.ticks,
+        "missed_ticks": pipeline.missed,
+        "not_ready": why_not_ready(),
+        "collectors": {sampler.name: _source(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _source(derivation) for derivation in pipeline.derivations},
+        "sinks": {route.name: _sink(route) for route in pipeline.routes},
+    }
+
+
+def _source(source: PluginRunner) -> dict[str, Any]:
+    return {
+        "state": "absent" if source.unavailable else {True: "ok", False: "failing", None: "starting"}[source.ok],
+        "points": source.yielded,
+        "seconds": round(source.seconds, 6),
+        "error": source.unavailable or source.trouble,
+    }
+
+
+def _sink(route: Route) -> dict[str, Any]:
+    ledger, worker = route.spool.ledger, route.worker
+    delivered = worker.health.delivered
+    return {
+        "collected": ledger.collected,
+        "sent": ledger.sent,
+        "rejected": dict(ledger.rejected),
+        "dropped": dict(ledger.dropped),
+        "series_left_out": route.left_out,
+        "kept": ledger.spooled,
+        "kept_bytes": route.spool.bytes,
+        "retried": worker.health.counts["retried"],
+        "refused": worker.health.refused,
+        "last_error": worker.health.last_error,
+        "seconds_since_delivery": None if delivered is None else round(time.monotonic() - delivered, 3),
+        "status": _own_words(route.name, worker.sink),
+    }
+
+
+def _own_words(name: str, sink: Sink) -> str:
+    """Return the sentence of a scraped sink about its state; "" for other sinks, and if it fails."""
+    with contextlib.suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
+        return one_line(sink.status()) if sink.limits.scraped else ""
+    return ""

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import document, whole_minutes
-from chipwatch_sinks.common.cloudwatch_boards import widgets
+from chipwatch_sinks.common.advice import document, whole_minutes, widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 
 MAX_SERIES, MAX_SHOWN = 500, 2500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,10 @@ from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
 """A price tier: how many units it covers (None: all further ones), and the dollars for each of them."""
+WIDTH, HEIGHT = 8, 6
+"""Size of a graph in units of CloudWatch's grid, which is 24 wide."""
+MAX_WIDGETS: Final = 500
+"""Most widgets: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html."""
 OF_ALL: Final[Mapping[Shown, str]] = {"mean": "avg({})", "p95": "quantile(0.95, {})"}
 
 
@@ -92,3 +96,22 @@ def whole_minutes(seconds: float) -> int:
 def document(content: object) -> tuple[str]:
     """Return `content` as one JSON document."""
     return (json.dumps(content, indent=2, ensure_ascii=False),)
+
+
+def widgets(
+    charts: Sequence[Chart],
+    region: str | None,
+    kind: str,
+    properties: Callable[[Chart], dict[str, Any]],
+    note: str = "",
+) -> Iterator[dict[str, Any]]:
+    """Yield a widget of this `kind` for each graph, and text widgets: the note and the sections' titles."""
+    if not region:
+        raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
+    for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
+        if isinstance(what, str):
+            text = {"markdown": what if what == note else f"## {what}"}
+            yield {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1, "properties": text}
+        else:
+            size = {"type": kind, "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
+            yield {**size, "properties": {**properties(what), "region": region}}

@@ -34,7 +34,7 @@ UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands f
 
 class OtlpSink(Sink):
     """
-    Sends each batch as one ExportMetricsServiceRequest over HTTP, in protobuf or JSON.
+    Sends each batch as one ExportMetricsServiceRequest over HTTP, in protobuf.
 
     A gauge is sent as its window's mean unless `gauges` says more; a counter as a sum with a start, or an increase.
     """

@@ -10,8 +10,7 @@ from typing import Any, Final
 from chipwatch.contract import advice
 from chipwatch.contract.datapoint import HIDDEN, NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import dated, document, promql, read_prices, tiers
-from chipwatch_sinks.common.cloudwatch_boards import widgets
+from chipwatch_sinks.common.advice import dated, document, promql, read_prices, tiers, widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp.encoding import labels
 from chipwatch_sinks.otlp.resource import attribute_of

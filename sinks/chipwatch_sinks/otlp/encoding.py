@@ -6,15 +6,15 @@ Field numbers: https://github.com/open-telemetry/opentelemetry-proto, v1.11.0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from chipwatch.base.version import __version__
-from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, Summary
 from chipwatch.net.protobuf import message, text, varint, zigzag
-from chipwatch_sinks.otlp.histogram import Buckets, histogram_of, summary_of
 from chipwatch_sinks.otlp.resource import SCHEMA, attribute_of, resource_of
 
 Gauges = Literal["mean", "mean-min-max", "histogram"]
@@ -39,6 +39,10 @@ SAMPLE, SAMPLE_SINCE, MARKER = 18, 27, 11
 """Encoded bytes of time and value; of start time, time and value; of time and flag."""
 TIME, START, VALUE, WHOLE = 0x19, 0x11, 0x21, 0x31
 """Protobuf tags of a NumberDataPoint's fields; VALUE is as_double, WHOLE as_int."""
+MAX_SCALE: Final = 20
+"""Finest scale, as in OpenTelemetry's SDKs: the index of any double's bucket fits into 32 bits."""
+MAX_BUCKETS: Final = 160
+"""Most buckets for each sign, as in OpenTelemetry's SDKs."""
 MOST_WHOLE: Final = 1 << 63
 
 
@@ -311,3 +315,59 @@ def _buckets(number: int, buckets: Buckets) -> bytes:
     if not buckets.counts:
         return b""
     return message(number, b"\x08" + zigzag(buckets.offset) + message(2, b"".join(map(varint, buckets.counts))))
+
+
+class Buckets(NamedTuple):
+    """Counts of adjacent buckets; the first one has the index `offset`."""
+
+    offset: int
+    counts: list[int]
+
+
+class Histogram(NamedTuple):
+    """A histogram whose bucket `i` counts values above b^i and up to b^(i + 1), where b = 2^(2^-scale)."""
+
+    scale: int
+    zeros: int
+    positive: Buckets
+    negative: Buckets
+
+
+def summary_of(point: Datapoint) -> Summary:
+    """Return a gauge point's summary; without a window, the point's value is its only sample."""
+    value = point.value
+    return point.summary or Summary(1, value, value, value, (value,), (1,))
+
+
+def histogram_of(summary: Summary) -> Histogram:
+    """Return the finest histogram that needs at most MAX_BUCKETS."""
+    pairs = [*zip(summary.values, summary.counts, strict=True)]
+    positive = [(_index(value), count) for value, count in pairs if value > 0]
+    negative = [(_index(-value), count) for value, count in pairs if value < 0]
+    shift = max(_shift([index for index, _ in of]) for of in (positive, negative))
+    zeros = sum(count for value, count in pairs if value == 0)
+    return Histogram(MAX_SCALE - shift, zeros, _fill(positive, shift), _fill(negative, shift))
+
+
+def _index(value: float) -> int:
+    """Return the index of a positive value's bucket at MAX_SCALE."""
+    return math.ceil(math.log2(value) * 2.0**MAX_SCALE) - 1
+
+
+def _shift(indexes: list[int]) -> int:
+    """Return how far the scale must fall for MAX_BUCKETS; each step merges two neighbouring buckets."""
+    shift = 0
+    while indexes and (max(indexes) >> shift) - (min(indexes) >> shift) >= MAX_BUCKETS:
+        shift += 1
+    return shift
+
+
+def _fill(found: Iterable[tuple[int, int]], shift: int) -> Buckets:
+    placed = [(index >> shift, count) for index, count in found]
+    if not placed:
+        return Buckets(0, [])
+    first, last = (pick(index for index, _ in placed) for pick in (min, max))
+    counts = [0] * (last - first + 1)
+    for index, count in placed:
+        counts[index - first] += count
+    return Buckets(first, counts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chipwatch.base.redaction import MAX_LENGTH, one_line, redacted, without, without_secrets
 from chipwatch.net.http_client import HttpAnswer
 from chipwatch.net.status_socket import StatusServer, ask
-from chipwatch.service.health_server import HealthServer
+from chipwatch.service.health_server import health_server
 from chipwatch.service.heartbeat import Heartbeat
 from chipwatch.service.log_formats import Formatter
 
@@ -137,7 +137,7 @@ def test_log_status_health_and_heartbeat_leave_out_the_same(tmp_path):
         assert ask(tmp_path, "status") == {"sinks": {"a": {"last_error": clean}}}
     finally:
         server.close()
-    health = HealthServer("127.0.0.1:0", lambda: (True, {}), lambda: (False, {"refused": {"a": words}}))
+    health = health_server("127.0.0.1:0", lambda: (True, {}), lambda: (False, {"refused": {"a": words}}))
     try:
         with pytest.raises(HTTPError) as caught:
             urlopen(f"http://127.0.0.1:{health.port}/readyz", timeout=5)

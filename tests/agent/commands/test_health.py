@@ -16,7 +16,7 @@ from chipwatch.commands import health as module
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.health import probe
 from chipwatch.contract.errors import ConfigError
-from chipwatch.service.health_server import HealthServer
+from chipwatch.service.health_server import health_server
 from chipwatch.service.heartbeat import NAME, Heartbeat
 
 pytest.importorskip("fcntl")
@@ -44,7 +44,7 @@ def alive(tmp_path):
 @pytest.fixture
 def server():
     answers = {"healthy": (True, {"a": 1}), "ready": (False, {"refused": {"cloud": "no such role"}})}
-    made = HealthServer("0", lambda: answers["healthy"], lambda: answers["ready"])
+    made = health_server("0", lambda: answers["healthy"], lambda: answers["ready"])
     made.answers = answers
     yield made
     made.close()

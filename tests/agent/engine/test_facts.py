@@ -12,8 +12,7 @@ from chipwatch.contract.plugin import Needs
 from chipwatch.contract.processor import Processor
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.derivation import Derivation
-from chipwatch.engine.facts import MOST_FACTS
-from chipwatch.engine.sampler import Sampler
+from chipwatch.engine.sampler import MOST_FACTS, Sampler
 
 METRIC = gauge("test.value", "1", "A value.")
 GPU = Dimensions(gpu="0")

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from chipwatch.net.address import parse_address
-from chipwatch.service.health_server import HealthServer
+from chipwatch.service.health_server import health_server
 
 
 class Probes:
@@ -22,7 +22,7 @@ def probes():
 
 @pytest.fixture
 def server(probes):
-    made = HealthServer("0", lambda: probes.healthy, lambda: probes.ready)
+    made = health_server("0", lambda: probes.healthy, lambda: probes.ready)
     yield made
     made.close()
 
@@ -85,7 +85,7 @@ def test_any_other_path_is_not_found(server, path):
 
 def test_an_address_in_use_is_an_error_at_once(server):
     with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
-        HealthServer(f"127.0.0.1:{server.port}", dict, dict)
+        health_server(f"127.0.0.1:{server.port}", dict, dict)
 
 
 def test_no_name_server_is_asked(monkeypatch):
@@ -94,4 +94,4 @@ def test_no_name_server_is_asked(monkeypatch):
 
     monkeypatch.setattr(socket, "getfqdn", slow)
     monkeypatch.setattr(socket, "gethostbyaddr", slow)
-    HealthServer("0.0.0.0:0", dict, dict).close()
+    health_server("0.0.0.0:0", dict, dict).close()

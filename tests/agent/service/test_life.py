@@ -10,7 +10,7 @@ from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
 from chipwatch.engine.clock import Pipeline
 from chipwatch.net.status_socket import NoAgent, ask
-from chipwatch.service import snapshot
+from chipwatch.service import life as shown
 from chipwatch.service.heartbeat import Heartbeat
 from chipwatch.service.life import RETRY, show_life
 
@@ -36,9 +36,9 @@ def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(t
 
 def test_the_cpu_usage_is_known_ten_seconds_after_the_second_tick(monkeypatch):
     now = {"monotonic": 100.0, "process_time": 7.0}
-    monkeypatch.setattr(snapshot, "time", SimpleNamespace(**{name: partial(now.get, name) for name in now}))
+    monkeypatch.setattr(shown, "time", SimpleNamespace(**{name: partial(now.get, name) for name in now}))
     pipeline = Pipeline([], (), interval=RETRY)
-    usage = snapshot.CpuUsage(pipeline)
+    usage = shown.CpuUsage(pipeline)
     for _ in range(3):
         assert usage.percent() is None
         pipeline.tick()

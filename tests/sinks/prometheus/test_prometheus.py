@@ -9,8 +9,7 @@ import pytest
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.prometheus import PrometheusSink
-from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, chosen
+from chipwatch_sinks.prometheus import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, PrometheusSink, chosen
 from chipwatch_sinks.prometheus.page import Format
 
 LONG = 60.0
@@ -64,7 +63,7 @@ def test_before_the_first_tick_there_is_no_page_and_then_the_last_one(sink):
 def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
     fill(sink)
     answers, now = PageAnswers(sink._page), [1000.0]
-    monkeypatch.setattr("chipwatch_sinks.prometheus.answer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("chipwatch_sinks.prometheus.time.monotonic", lambda: now[0])
     request = type("Request", (), {"path": "/metrics", "headers": {}})
     answers.fresh(1000.0)
     statuses = []
