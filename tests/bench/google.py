@@ -3,11 +3,10 @@
 import json
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.bench.child import ask, environment, receiving
 from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, resident, signed
 from tests.bench.figure import MEMORY, Effort, Figure
+from tests.doubles.web import WebDouble, give
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 
@@ -132,21 +132,13 @@ def memory(effort: Effort) -> list[Figure]:
 TOKENS: list[str] = []
 
 
-class Tokens(BaseHTTPRequestHandler):
-    """Gives a token to every client."""
+class Tokens(WebDouble):
+    """Gives a token to every client, as https://oauth2.googleapis.com/token does."""
 
-    def do_POST(self) -> None:
-        """Answer as https://oauth2.googleapis.com/token does."""
-        TOKENS.append(self.path)
+    def handle(self, http: BaseHTTPRequestHandler) -> None:
+        TOKENS.append(http.path)
         body = json.dumps({"access_token": "a-token", "expires_in": 3600, "token_type": "Bearer"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        give(http, 200, body, Content_Type="application/json")
 
 
 @contextmanager
@@ -157,24 +149,18 @@ def secure(folder: Path) -> Iterator[dict[str, str]]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     TOKENS.clear()
-    tokens = ThreadingHTTPServer(("127.0.0.1", 0), Tokens)
-    threading.Thread(target=tokens.serve_forever, daemon=True).start()
-    credentials = {
-        "type": "service_account", "project_id": "some-project", "client_email": "bench@some-project.example.org",
-        "private_key": own.decode(), "token_uri": f"http://127.0.0.1:{tokens.server_port}/token",
-    }  # fmt: skip
-    (folder / "credentials.json").write_text(json.dumps(credentials))
-    try:
-        with receiving("grpc", certificate, key) as target:
-            yield environment() | {
-                "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true",
-                "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
-                "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(bundle),
-                "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": f"localhost:{target.rpartition(':')[2]}",
-            }  # fmt: skip
-    finally:
-        tokens.shutdown()
-        tokens.server_close()
+    with Tokens() as tokens, receiving("grpc", certificate, key) as target:
+        credentials = {
+            "type": "service_account", "project_id": "some-project", "client_email": "bench@some-project.example.org",
+            "private_key": own.decode(), "token_uri": f"{tokens.url}/token",
+        }  # fmt: skip
+        (folder / "credentials.json").write_text(json.dumps(credentials))
+        yield environment() | {
+            "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true",
+            "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(bundle),
+            "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": f"localhost:{target.rpartition(':')[2]}",
+        }  # fmt: skip
 
 
 def child(*words: str) -> None:

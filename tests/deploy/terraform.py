@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOUBLE = ROOT / "tests/doubles/terraform"
 GOLDEN = Path(__file__).parent / "golden/terraform"
 LONG = 120.0
+QUIET = ("-input=false", "-no-color", "-lock=false")
 LATER = "(known after apply)"
 DOCUMENTS = ("assume_role_policy", "container_definitions", "policy")
 """Strings that are JSON, shown as what they say."""
@@ -60,15 +61,7 @@ class Terraform:
         home = self._home(module)
         given, planned = home / "given.tfvars.json", home / "plan"
         given.write_text(json.dumps(variables))
-        words = (
-            "-input=false",
-            "-no-color",
-            "-lock=false",
-            f"-var-file={given}",
-            f"-out={planned}",
-            f"-state={home / state}",
-        )
-        done = self(module, "plan", *words)
+        done = self(module, "plan", *QUIET, f"-var-file={given}", f"-out={planned}", f"-state={home / state}")
         assert done.returncode == 0, done.stdout + done.stderr
         shown = self(module, "show", "-json", planned)
         assert shown.returncode == 0, shown.stderr
@@ -79,9 +72,7 @@ class Terraform:
         self.plan(module, before)
         home = self._home(module)
         (home / "state").unlink(missing_ok=True)
-        done = self(
-            module, "apply", "-input=false", "-no-color", "-lock=false", f"-state={home / 'state'}", home / "plan"
-        )
+        done = self(module, "apply", *QUIET, f"-state={home / 'state'}", home / "plan")
         assert done.returncode == 0, done.stdout + done.stderr
         return self.plan(module, after, state="state")
 

@@ -76,15 +76,7 @@ class Engine:
     def __init__(self, folder):
         self.folder = folder
         self._own = ("--root", folder / "store", "--runroot", folder / "run")
-        self._limits = [
-            "--ulimit",
-            "nofile=1024:1024",
-            "--ulimit",
-            "nproc=4096:4096",
-            "--no-healthcheck",
-            "--network",
-            "host",
-        ]
+        self._limits = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--no-healthcheck", "--network=host"]
 
     def podman(self, *words, **options):
         return run(tools.podman(), *self._own, "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words, **options)

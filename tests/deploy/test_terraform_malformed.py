@@ -37,8 +37,7 @@ def plan(terraform, tmp_path):
     def run(module, given):
         terraform.init(tf.ROOT / "terraform" / module)
         (file := tmp_path / "given.tfvars.json").write_text(json.dumps(GIVEN.get(module, {}) | given))
-        words = ("-input=false", "-no-color", "-lock=false", f"-var-file={file}")
-        done = terraform(tf.ROOT / "terraform" / module, "plan", *words)
+        done = terraform(tf.ROOT / "terraform" / module, "plan", *tf.QUIET, f"-var-file={file}")
         return done.returncode, re.sub(r"[\s│╷╵]+", " ", done.stderr)
 
     return run

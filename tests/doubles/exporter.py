@@ -58,11 +58,6 @@ class Exporter(WebDouble):
         self.head(http, Content_Type=self.kind, Content_Length=str(len(body)), **more)
         http.wfile.write(body)
 
-    def unframed(self, http: BaseHTTPRequestHandler) -> None:
-        """Tell no length: the end of the connection is the end of the page."""
-        self.head(http, Content_Type=self.kind)
-        http.wfile.write(self.page.encode())
-
     def hang(self, http: BaseHTTPRequestHandler) -> None:
         """Take the request and say nothing, until the gate opens."""
         self.gate.wait(30)

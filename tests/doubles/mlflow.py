@@ -32,16 +32,15 @@ class Run:
 class MlflowDouble(WebDouble):
     """The server; `answer` may be set to what it does with a request, or None for MLflow's own answer."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, prefix: str = "", *, keeps: bool = True) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, *, keeps: bool = True) -> None:
         """Keep what is sent, unless a measurement only wants an answer."""
         self.runs: dict[str, Run] = {}
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         """Path, headers in lower case, and body."""
         self.answer: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
         """Called with a request and its path; whether it has answered."""
-        self.prefix, self._keeps = prefix, keeps
+        self._keeps = keeps
         super().__init__(tls=tls, version="1.1")
-        self.url += prefix
 
     def add(self, run: str = "r1", **info: Any) -> Run:
         self.runs[run] = Run(run_id=run, **info)
@@ -58,7 +57,7 @@ class MlflowDouble(WebDouble):
             return
         sent = json.loads(body) if body else parse_qs(url.query)
         self.requests.append((url.path, {key.lower(): value for key, value in http.headers.items()}, sent))
-        path = url.path.removeprefix(f"{self.prefix}/api/2.0/mlflow")
+        path = url.path.removeprefix("/api/2.0/mlflow")
         if self.answer is None or not self.answer(http, path):
             status, found = self._own(path, sent)
             say(http, status, found)

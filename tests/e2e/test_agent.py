@@ -124,18 +124,7 @@ def used(process: psutil.Process) -> float:
 def test_a_busy_process_shows_as_such(agent, load):
     busy, cpus = psutil.Process(load.pid), len(os.sched_getaffinity(load.pid))
     begun, before = time.monotonic(), used(busy)
-    words = (
-        "--duration",
-        "1.5",
-        "--interval",
-        "0.5",
-        "--collector",
-        "cpu",
-        "--collector",
-        "process",
-        "--pid",
-        load.pid,
-    )
+    words = f"--duration 1.5 --interval 0.5 --collector cpu --collector process --pid {load.pid}".split()
     done = agent.run(*words, "--format", "json")
     truth = 100 * (used(busy) - before) / (time.monotonic() - begun) / cpus
 

@@ -247,18 +247,7 @@ def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(troub
 
 def test_malformed_points_do_not_reach_the_spool(start, until, plugins_folder, agent, tmp_path):
     """A later run reads the spool: a window that it cannot read would be lost for all collectors."""
-    words = (
-        "--sink",
-        "google",
-        "--project",
-        "some-project",
-        "--spool",
-        tmp_path,
-        "--window",
-        "10",
-        "--duration",
-        "0.5",
-    )
+    words = f"--sink google --project some-project --spool {tmp_path} --window 10 --duration 0.5".split()
     env = {"CHIPWATCH_SINKS__GOOGLE__ENDPOINT": "127.0.0.1:9", "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true"}
     env |= {"PYTHONPATH": plugins_folder.folder, "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true"}
     chosen = ("--collector", "memory", "--collector", "malformed", "--interval", "0.1", "--dim", "host=test")

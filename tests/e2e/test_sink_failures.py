@@ -105,21 +105,8 @@ def start(agent, plugins_folder, tmp_path):
     def make(name):
         config = tmp_path / "agent.toml"
         config.write_text(f"[sinks.{name}]\ngate = '{tmp_path / 'gate'}'\n")
-        words = (
-            "--config",
-            config,
-            "--sink",
-            name,
-            "--collector",
-            "memory",
-            "--interval",
-            "0.1",
-            "--spool",
-            tmp_path,
-            "--log-level",
-            "info",
-        )
-        running = agent.start(*words, env=env)
+        words = f"--config {config} --sink {name} --collector memory --interval 0.1 --spool {tmp_path}".split()
+        running = agent.start(*words, "--log-level", "info", env=env)
         return running, lambda: agent.run("status", "--health", "--ready", "--spool", tmp_path, env=env)
 
     return make

@@ -77,19 +77,7 @@ def test_an_advisor_that_cannot_be_imported_is_named(agent, site, tmp_path, word
 
 def test_a_run_loads_no_advisor(agent, site, tmp_path):
     program = "import sys; from chipwatch.commands import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
-    words = [
-        "--once",
-        "--interval",
-        "0.1",
-        "--sink",
-        "udp",
-        "--sink",
-        "stdout",
-        "--format",
-        "json",
-        "--collector",
-        "memory",
-    ]
+    words = ["--once", "--interval", "0.1", "--sink", "udp,stdout", "--format", "json", "--collector", "memory"]
     done = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True,
         env={"PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"},

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.doubles.mlflow import MlflowDouble
+from tests.doubles.web import give
 
 XML = b'<PutMetricDataResponse xmlns="http://monitoring.amazonaws.com/doc/2010-08-01/"/>'
 taken: Counter[str] = Counter()
@@ -37,14 +38,8 @@ class Receiver(BaseHTTPRequestHandler):
         taken[self._name] += len(self.rfile.read(int(length)) if length else self._chunks())
         kind = self.headers.get("Content-Type", "")
         answer = b"\xa0" if "cbor" in kind else b"{}" if "json" in kind else b"" if "protobuf" in kind else XML
-        self.send_response(200)
-        self.send_header("Content-Type", kind if answer is not XML else "text/xml")
-        self.send_header("Content-Length", str(len(answer)))
-        self.send_header("x-amzn-RequestId", "0")
-        if "cbor" in kind:
-            self.send_header("smithy-protocol", "rpc-v2-cbor")
-        self.end_headers()
-        self.wfile.write(answer)
+        more = {"smithy_protocol": "rpc-v2-cbor"} if "cbor" in kind else {}
+        give(self, 200, answer, Content_Type=kind if answer is not XML else "text/xml", x_amzn_RequestId="0", **more)
 
     def _chunks(self) -> bytes:
         body = b""

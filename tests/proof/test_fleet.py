@@ -111,20 +111,8 @@ def test_a_prometheus_shows_the_utilization_of_dcgm_4_6_and_of_4_7(programs, age
 
 def test_real_agents_are_lines_by_their_pages(agent, until):
     ports = [free_port() for _ in range(3)]
-    running = [
-        start(
-            agent,
-            port,
-            "--interval",
-            "1",
-            "--level",
-            "detailed",
-            "--collector",
-            "cpu",
-            STATE_DIRECTORY=agent.folder / f"{port}",
-        )
-        for port in ports
-    ]
+    words = ["--interval", "1", "--level", "detailed", "--collector", "cpu"]
+    running = [start(agent, port, *words, STATE_DIRECTORY=agent.folder / f"{port}") for port in ports]
     hosts = [f"localhost:{port}" for port in ports]
     until(lambda: all("cpu" in node for node in nodes_of(agent, *hosts).values()), LONG)
     nodes = nodes_of(agent, *hosts, "localhost:1")

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
 from tests.conftest import Agent
+from tests.doubles.web import WebDouble, give
 from tests.ports import free_port
 from tests.proof import parts
 from tests.proof.chromium import Page
@@ -90,44 +90,25 @@ class Server:
         self._log.close()
 
 
-class Cutter:
+class Cutter(WebDouble):
     """A proxy before the server that holds a batch back before the server gets it, or its answer afterwards."""
 
     def __init__(self, server):
-        self.cut = ""
+        self.server, self.cut = server, ""
         """`before` or `after`: the next batch is held there."""
         self.held, self.go = threading.Event(), threading.Event()
-        cutter = self
+        super().__init__(version="1.1")
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                cut, is_batch = cutter.cut, self.path.endswith("/log-batch")
-                if is_batch and cut == "before":
-                    cutter.hold()
-                    self.close_connection = True
-                    return
-                status, content = server.ask(self.command, self.path, json.loads(body) if body else None, path="")
-                if is_batch and cut == "after":
-                    cutter.hold()
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_POST = do_GET  # noqa: N815  # a name of http.server
-
-            def log_message(self, *_):
-                """Say nothing."""
-
-        self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._proxy.daemon_threads = True
-        self.uri = f"http://127.0.0.1:{self._proxy.server_port}"
-        threading.Thread(target=self._proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    def handle(self, http):
+        body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        cut = self.cut if http.path.endswith("/log-batch") else ""
+        if cut != "before":
+            answer = self.server.ask(http.command, http.path, json.loads(body) if body else None, path="")
+        if cut:
+            self.hold()
+            http.close_connection = True
+        else:
+            give(http, *answer)
 
     def hold(self):
         self.held.set()
@@ -143,10 +124,6 @@ class Cutter:
         running.process.wait(LONG)
         self.cut = ""
         self.go.set()
-
-    def close(self):
-        self._proxy.shutdown()
-        self._proxy.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +144,7 @@ def story(server, agent_command, tmp_path_factory):
         return made.start(
             "--sink", "mlflow", "--sink", "stdout", "--format", "json", "--names", "mlflow", "--collector", "cpu,memory,network",
             "--interval", "0.5", "--window", "1", "--flush", "1", "--spool", made.folder / "spool",
-            env={"MLFLOW_TRACKING_URI": cutter.uri, "MLFLOW_RUN_ID": run, "MLFLOW_SYSTEM_METRICS_NODE_ID": node},
+            env={"MLFLOW_TRACKING_URI": cutter.url, "MLFLOW_RUN_ID": run, "MLFLOW_SYSTEM_METRICS_NODE_ID": node},
         )  # fmt: skip
 
     try:

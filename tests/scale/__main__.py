@@ -10,16 +10,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from tests.bench.child import ROOT, environment
 from tests.bench.command import agent_command
+from tests.doubles.web import WebDouble, give
 from tests.peers import page
 from tests.peers.programs import Place, Program, agent
 from tests.peers.running import Results, rounds
@@ -52,26 +51,12 @@ def series(size: int, at: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-@contextmanager
-def pages() -> Iterator[str]:
-    """Serve a page of N series at /N; yield the address."""
+class Pages(WebDouble):
+    """Serves a page of N series at /N."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = series(int(self.path.strip("/")), time.time() // 1).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    def handle(self, http: BaseHTTPRequestHandler) -> None:
+        body = series(int(http.path.strip("/")), time.time() // 1).encode()
+        give(http, 200, body, Content_Type="text/plain; version=0.0.4")
 
 
 def with_file(program: Program, text: str, env: Mapping[str, str] | None = None) -> Program:
@@ -152,11 +137,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="length of a round (60)")
     parser.add_argument("--only", default="", metavar="WORD", help="agents whose name has WORD; writes nothing")
     options = parser.parse_args(argv)
-    with pages() as address, large_machine() as (root, env):
-        chosen = [one for one in programs(address, root, env) if options.only in one.name]
+    with Pages() as served, large_machine() as (root, env):
+        chosen = [one for one in programs(served.url, root, env) if options.only in one.name]
         results, absent = rounds(chosen, options.rounds, options.seconds, WARM)
         measured = table({one.name: results[one.name] for one in chosen if one.name in results})
-        measured += "\n\n" + first_words(address)
+        measured += "\n\n" + first_words(served.url)
     sys.stdout.write("\n".join([measured, *(f"{name}: {reason}" for name, reason in absent.items())]) + "\n")
     if not (options.only or absent):
         PAGE.write_text(page.replaced(PAGE.read_text(), "scale of agents", measured, "make scale"))

@@ -1,16 +1,12 @@
 import logging
 import time
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from tests.certificates import Authority
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.frame import Clock
-from tests.doubles.web import WebDouble, give
+from tests.doubles.imds import ROOT, Imds
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.contract.trusted_clock import TrustedClock
@@ -47,7 +43,8 @@ def test_the_region_is_found_in_the_environment(double, make_sink, points, monke
     [("eu-west-1b", "eu-west-1"), ("us-west-2-lax-1a", "us-west-2"), ("us-gov-east-1a", "us-gov-east-1"), ("x", None)],
 )
 def test_the_region_is_the_instances_own_where_nobody_gives_one(make_sink, monkeypatch, zone, region):
-    with Metadata({"/latest/api/token": "t", "/latest/meta-data/placement/availability-zone/": zone}) as service:
+    with Imds() as service:
+        service.answers[f"{ROOT}/placement/availability-zone/"] = (200, {}, zone.encode())
         monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
         if region is None:
@@ -55,18 +52,6 @@ def test_the_region_is_the_instances_own_where_nobody_gives_one(make_sink, monke
                 make_sink(region=None, endpoint_url=None)
         else:
             assert f"monitoring.{region}.amazonaws.com" in make_sink(region=None, endpoint_url=None).describe()
-
-
-class Metadata(WebDouble):
-    """A metadata service of an instance, with these pages."""
-
-    def __init__(self, pages):
-        self.pages = pages
-        super().__init__()
-
-    def handle(self, http):
-        page = self.pages.get(http.path, "").encode()
-        give(http, 200 if page else 404, page)
 
 
 def test_without_a_region_it_says_what_to_do(make_sink):
@@ -116,25 +101,10 @@ def test_a_proxys_password_is_not_repeated(make_sink, points, monkeypatch):
 
 @pytest.fixture
 def secure(double, tmp_path):
-    """Make the double speak TLS with its own certificate; return the certificate's file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "double")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1)
-        )
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, key_pem = tmp_path / "ca.pem", tmp_path / "key.pem"
-    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_pem.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    double.encrypt(pem, key_pem)
-    return pem
+    """Make the double speak TLS; return the file of the authority that signed its certificate."""
+    authority = Authority(tmp_path)
+    double.encrypt(*authority.sign("double"))
+    return authority.file
 
 
 def test_a_certificate_of_an_authority_that_was_named_is_trusted(double, secure, make_sink, points, monkeypatch):
