@@ -34,26 +34,7 @@ HEAD = """
 #   unit*, uninstall*   the text of files/chipwatch.service and files/uninstall.sh
 # One line each, but for the last two and config. EC2 takes 16 KiB: base64gzip(). Metadata of Compute Engine may have 256 KB, an OS
 # policy's script 32."""
-CLOUD_CONFIG = """\
-#cloud-config
-# The agent on EC2 without Terraform: this file as user-data. Write your configuration into chipwatch.toml, and the place of the
-# wheels with their SHA-256 into the last line; docs/ec2.md says more. install.sh is packed, as EC2 takes 16 KiB: unpack it with
-# `base64 -d | gunzip`, or compare it with the one of the same release.
-write_files:
--
- path: /run/chipwatch/chipwatch.toml
- content: |
-  sink = ["cloudwatch"]
-  common_dims = ["instance_id", "instance_type"]
--
- path: /run/chipwatch/install.sh
- encoding: gz+b64
- content: |
-{packed}
-runcmd:
-- [sh, /run/chipwatch/install.sh, --version, {version}, --config, /run/chipwatch/chipwatch.toml,
-   --from, "s3://BUCKET/PREFIX", --sha256, "SHA256 OF SHA256SUMS"]
-"""
+CLOUD_CONFIG = ROOT / "tools/cloud-init.yaml.txt"
 
 
 def installers() -> dict[Path, str]:
@@ -79,9 +60,7 @@ def template() -> str:
     """Return the same as a template of Terraform, with a variable for each setting."""
     escaped = re.sub(r"(?m)  # (?!shellcheck).*$", "", TEXT.read_text(encoding="utf-8"))  # an OS policy takes 32 KiB
     escaped = escaped.replace("@head@", HEAD)
-    escaped = re.sub(
-        r"(?s)^usage: .*?(?=^END_OF_USAGE)", "See install.sh of the same release.\n", escaped, flags=re.MULTILINE
-    )
+    escaped = re.sub(r"(?sm)^usage: .*?(?=^END_OF_USAGE)", "See install.sh of the same release.\n", escaped)
     escaped = escaped.replace("${", "$${").replace("%{", "%%{")
     escaped = re.sub(r"(?m)^(\w+)=$(?=[\s\S]*^END_OF_SETTINGS)", r"\1=${\1}", escaped)
     return re.sub(r"@(config|unit|uninstall)@", r"${\1}", escaped)
@@ -95,7 +74,7 @@ def cloud_init() -> str:
     else:
         data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
         packed = textwrap.indent(textwrap.fill(data, 120), "  ").splitlines()
-    return CLOUD_CONFIG.format(packed="\n".join(packed), version=__version__)
+    return CLOUD_CONFIG.read_text().format(packed="\n".join(packed), version=__version__)
 
 
 def packed_in(text: str) -> str:
