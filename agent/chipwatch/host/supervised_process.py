@@ -81,11 +81,6 @@ class LineSplitter:
             yield from self._end_line()
         self._add(rest)
 
-    @property
-    def is_within(self) -> bool:
-        """True if a line has begun, and its end has not come."""
-        return bool(self._line or self._skipping)
-
     def wait_ms(self) -> int:
         """Return how many milliseconds to wait for more data."""
         return 0

@@ -17,7 +17,7 @@ from chipwatch.contract.plugin import Given
 from chipwatch.host.drm import CardCollector
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.share import KfdNode
+    from chipwatch.collectors.amd.chip import KfdNode
 
 PARTITION: Final = "amdgpu_xcp"
 """Prefix of the names of devices that the kernel creates for partitions: amdgpu_xcp_drv.c."""
@@ -58,7 +58,7 @@ class AmdCollector(CardCollector[AmdCard]):
         if not self._cards:
             raise Unavailable(f"no card of AMD's in {config.sys / 'class/drm'}")
         if config.pid is not None:
-            from chipwatch.collectors.amd.share import AmdShare
+            from chipwatch.collectors.amd.chip import AmdShare
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = AmdShare(config, config.pid)
@@ -74,7 +74,7 @@ class AmdCollector(CardCollector[AmdCard]):
         sys = self._config.sys
         if not (sys / "class/kfd/kfd/proc").is_dir():
             return [Unlisted("the kernel has no KFD")]
-        from chipwatch.collectors.amd.share import computing, occupied
+        from chipwatch.collectors.amd.chip import computing, occupied
 
         self._find_nodes()
         sizes_at = computing(sys, self._nodes)
@@ -96,7 +96,7 @@ class AmdCollector(CardCollector[AmdCard]):
         """Find KFD's devices; find them again when the mode of a card has changed."""
         modes = [card.chip.modes for card in self._cards.values()]
         if not self._nodes or modes != self._modes:
-            from chipwatch.collectors.amd.share import find_nodes
+            from chipwatch.collectors.amd.chip import find_nodes
 
             self._nodes, self._modes = find_nodes(self._config.sys), modes
 

@@ -46,7 +46,7 @@ class RecordSplitter(LineSplitter):
 
     def wait_ms(self) -> int:
         """Return the milliseconds to wait for the rest of a record; 0 if none has begun."""
-        return WAIT_MS if self.is_within or self._lines else 0
+        return WAIT_MS if self._line or self._skipping or self._lines else 0
 
     def take_rest(self) -> bytes:
         """Return and forget the unfinished record: b"" if there is none, b"{" if it was too long."""

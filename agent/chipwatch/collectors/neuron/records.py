@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from chipwatch.collectors.neuron import metrics, schema
+from chipwatch.collectors.neuron import NeuronCollector, metrics, schema
 from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
 from chipwatch.collectors.neuron.series import Entry, Groups, NeuronMachine, NeuronSeries, Row, ValuesByLabels
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import quoted
-
-if TYPE_CHECKING:
-    from chipwatch.collectors.neuron import NeuronCollector
 
 PERIODS: Final = 3
 """Periods after which a gauge expires if no record repeats it."""

@@ -87,7 +87,6 @@ class Devices:
         """Search below `sys`; `kept`: counters from an earlier run."""
         self._sys, self._folder, self._kept, self._report = sys, sys / DEVICES, kept, report
         self._rare = Pace(RARE) if level >= Level.ALL else None
-        self._version = sys / "module/neuron/version"
         self._devices: list[_Device] = []
 
     def points(self, at: int) -> Iterator[Datapoint]:
@@ -120,7 +119,7 @@ class Devices:
         self._devices = []
 
     def _note_lacks(self) -> None:
-        version = [int(part) for part in text(self._version).split(".")[:2] if part.isdigit()]
+        version = [int(part) for part in text(self._sys / "module/neuron/version").split(".")[:2] if part.isdigit()]
         if version >= [*MOVED]:
             for path in dict.fromkeys(path for device in self._devices for path in device.lacks):
                 self._report(f"Neuron's driver has no {path}, and no file of that name elsewhere")
