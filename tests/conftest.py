@@ -318,8 +318,6 @@ class Promise:
     unit: str
     dims: tuple[str, ...]
     level: str
-    wandb: str
-    mlflow: str
 
 
 def promised(text: str) -> list[Promise]:
@@ -327,7 +325,7 @@ def promised(text: str) -> list[Promise]:
     promises = []
     for table in re.findall(r"^## (?:Host|The watched process tree).*?(?=^## )", text, re.MULTILINE | re.DOTALL):
         for line in [line for line in table.splitlines() if line.startswith("| ")][1:]:
-            names, kind, units, dims, level, wandb, mlflow = (cell.strip() for cell in line.strip("|").split("|"))
+            names, kind, units, dims, level, *_ = (cell.strip() for cell in line.strip("|").split("|"))
             whole = _spelt_out(names)
             units = [unit.split()[0] for unit in units.split(", ")]
             dims = [word.strip() for word in re.sub(r"\(.*?\)", "", dims).split(",") if word.strip()]
@@ -339,21 +337,13 @@ def promised(text: str) -> list[Promise]:
                         units[n] if len(units) == len(whole) else units[0],
                         tuple(dims),
                         level.split(",")[0],
-                        _nth(_spelt_out(wandb), n),
-                        _nth(_spelt_out(mlflow), n),
                     )
                 )
     return promises
 
 
-def _nth(names, n):
-    return names[n] if names else ""
-
-
 def _spelt_out(cell: str) -> list[str]:
-    """`a.b.sent, .received` are a.b.sent and a.b.received; of `x (old), y (new)` the new one counts."""
-    if newer := re.search(r"(\S+) \(new\)", cell):
-        return [newer[1]]
+    """`a.b.sent, .received` are a.b.sent and a.b.received."""
     names: list[str] = []
     for word in filter(None, cell.split(", ")):
         names.append(names[0].rpartition(".")[0] + word if word.startswith(".") else word)

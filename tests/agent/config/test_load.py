@@ -626,6 +626,7 @@ def test_a_pipe_is_a_configuration_once_but_not_again(tmp_path):
         ("node", {}, ()),
         ("otel", {}, ("uuid",)),
         ("dcgm", {}, ("uuid", "model", "driver")),
+        ("node,dcgm4.7", {}, ("uuid", "model", "driver")),
         ("otel", {"dimensions": ["model"]}, ("model",)),
     ],
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.agent.config.naming.builders import S, declared
 
-from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.config.naming import rename as names
 from chipwatch.config.naming.profiles import PROFILES, Profile, profile
@@ -14,22 +14,8 @@ from chipwatch.config.naming.rename import Renamer, copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.host.exposition import ScrapeResponse
 
-S = 10**9
 WANDB, WANDB_DOCS, MLFLOW = (profile(name).names for name in ("wandb", "wandb-docs", "mlflow"))
 HERE = Dimensions(instance_id="i-1")
-
-
-def factor_of(name: str) -> float:
-    """Return how many bytes, or whatever the unit is, one of the other tool's units holds."""
-    if name.startswith("system/"):
-        return 1e6 if name.endswith("_megabytes") else 1
-    if name.endswith("GB"):
-        return 2**30
-    return 2**20 if name.endswith("MB") or re.fullmatch(r"disk\..*(in|out)", name) else 1
-
-
-def dims_of(metric: Metric) -> Dimensions:
-    return Dimensions({key: f"my-{key}" for key in metric.dims}, instance_id="i-1")
 
 
 def forms(metric: Metric) -> list[Dimensions]:
@@ -41,42 +27,6 @@ def forms(metric: Metric) -> list[Dimensions]:
     }
     every = [[(key, word) for word in words.get(key, ("0",))] for key in metric.dims]
     return [Dimensions(dict(pairs)) for pairs in itertools.product(*every)]
-
-
-def declared() -> dict[str, Metric]:
-    return {metric.name: metric for metrics in installed().values() for metric in metrics}
-
-
-def promises(catalogue, tool):
-    """Return the metrics that exist now and have a name in the tool, with that name."""
-    known = declared()
-    rows = [(p, getattr(p, tool.partition("-")[0])) for p in catalogue]
-    return [(known[p.name], name) for p, name in rows if name and p.name in known and not p.name.startswith("gpu.")]
-
-
-@pytest.mark.parametrize(("tool", "count"), [("wandb-docs", 15), ("mlflow", 8)])
-def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, tool, count):
-    rows = promises(catalogue, tool)
-    assert len(rows) == count
-    for metric, template in rows:
-        rename = renamer(tool)
-        dims = dims_of(metric)
-        name = re.sub(r"\{(\w+)\}", lambda place: "my-" + {"i": "cpu"}.get(place[1], place[1]), template)
-        factor = factor_of(template)
-        if metric.kind is Kind.GAUGE:
-            done = rename(metric.point(7, 3 * factor, dims))
-            assert done.start_time is None
-        else:
-            first = rename(metric.point(5, 100 * factor, dims, start_time=1))
-            assert (first.value, first.start_time) == (0, 5), metric.name
-            done = rename(metric.point(7, 103 * factor, dims, start_time=1))
-            assert done.start_time == 5
-        assert (done.metric.name, done.metric.kind, done.at) == (name, metric.kind, 7)
-        assert done.value == pytest.approx(3), metric.name
-        assert done.dims["instance_id"] == "i-1"
-        taken = {"cpu", "path", "device"} & set(re.findall(r"\{(\w+)\}", template.replace("{i}", "{cpu}")))
-        assert set(done.dims) == ({*metric.dims} - taken) | {"instance_id"}
-        assert tuple(done.metric.dims) == tuple(key for key in metric.dims if key not in taken)
 
 
 @pytest.mark.parametrize("table", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
@@ -107,9 +57,7 @@ def test_the_pages_on_names_have_every_name_of_every_profile():
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_name_has_one_kind_unit_and_description_whatever_metrics_go_by_it(profile):
     rename, copy, found = renamer(profile), copier(profile), {}
-    points = [
-        metric.point(7, 1.0, dims) for metrics in installed().values() for metric in metrics for dims in forms(metric)
-    ]
+    points = [metric.point(7, 1.0, dims) for metric in declared().values() for dims in forms(metric)]
     for point in (*points, *(copy(points) if copy else ())):
         metric = rename(point).metric if rename else point.metric
         assert found.setdefault(metric.name, (metric.kind, metric.unit, metric.help))[:2] == (metric.kind, metric.unit)
@@ -127,13 +75,9 @@ def test_native_names_need_no_renamer():
     assert renamer("native") is None
 
 
-def test_what_a_profile_lacks_passes_as_it_is():
-    point = gauge("gpu.colour", "1", "Colour.").point(7, 300.0, HERE)
-    assert Renamer(Profile(WANDB))(point) is point
-
-
-def test_a_series_that_cannot_fill_the_places_of_a_name_keeps_its_own():
-    point = gauge("gpu.power", "W", "Power.").point(7, 300.0, HERE)
+@pytest.mark.parametrize("name", ["gpu.colour", "gpu.power"])
+def test_what_a_profile_lacks_and_what_cannot_fill_the_places_of_its_name_passes_as_it_is(name):
+    point = gauge(name, "W", "A thing.").point(7, 300.0, HERE)
     assert Renamer(Profile(WANDB))(point) is point
 
 
@@ -197,14 +141,6 @@ def test_every_series_begins_separately():
 def test_one_series_is_one_metric_object_each_time():
     rename = Renamer(Profile(WANDB))
     assert rename(sent(5, 1)).metric is rename(sent(6, 2)).metric
-
-
-def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
-    rename = Renamer(Profile(WANDB))
-    points = [sent(at, value) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
-    first = [rename(point) for point in points]
-    assert [rename(point) for point in points] == first
-    assert [rename(point) for point in points[2:]] == first[2:]
 
 
 def test_what_the_first_window_saw_a_counter_rise_counts():

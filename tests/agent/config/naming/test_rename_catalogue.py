@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.agent.config.naming.builders import declared
 
-from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.config.naming.profiles import profile
 from chipwatch.config.naming.rename import OF_TREE, copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
@@ -160,9 +160,8 @@ def test_the_walk_meets_every_row_and_every_metric_once():
 
 
 def test_the_collectors_have_every_metric_of_every_row():
-    declared = {metric.name: metric for metrics in installed().values() for metric in metrics}
-    assert {row.name for row in ROWS} <= set(declared)
-    assert all(declared[row.name].kind is row.kind and declared[row.name].unit == row.unit for row in ROWS)
+    assert {row.name for row in ROWS} <= {*declared()}
+    assert all((declared()[row.name].kind, declared()[row.name].unit) == (row.kind, row.unit) for row in ROWS)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -198,6 +197,3 @@ def test_no_two_series_of_all_rows_come_out_as_one(tool):
     found = [(point.metric.name, point.dims) for point in theirs(tool, [row.point(5.0) for row in ROWS])]
     assert len(found) == len(set(found))
     assert len(found) == len(ROWS) + (len(profile("wandb-docs").copies) if tool == "wandb-docs" else 0)
-
-
-# -- what is not read to the letter -------------------------------------------------------------------------------------

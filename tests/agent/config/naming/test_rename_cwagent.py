@@ -1,17 +1,15 @@
-from functools import cache
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agent.config.naming.builders import S, declared, point_of
 
-from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.config.naming.profiles import PLACEHOLDER, profile
 from chipwatch.config.naming.rename import renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, gauge
 
 CWAGENT = profile("cwagent").names
-S = 10**9
 
 # What the vendor registers for Linux: the allow-list of its translator/config, plugin and field joined by "_".
 REGISTERED = {
@@ -32,11 +30,6 @@ REGISTERED = {
     " retrans_timeout_events impaired_remote_conn_events unresponsive_remote_events",
 }
 NAMES = {f"{plugin}_{field}" for plugin, fields in REGISTERED.items() for field in fields.split()}
-
-
-@cache
-def declared() -> dict[str, Metric]:
-    return {metric.name: metric for metrics in installed().values() for metric in metrics}
 
 
 @pytest.fixture
@@ -183,7 +176,7 @@ def test_different_series_stay_different(rename):
         for values in product(*(words.get(key, ("a", "b")) for key in metric.dims)):
             dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
             ours.add((metric.name, dims))
-            point = rename(metric.point(1, 1.0, dims, start_time=0 if metric.kind is Kind.COUNTER else None))
+            point = rename(point_of(metric, 1.0, dims))
             theirs.add((point.metric.name, point.dims))
             assert sorted(point.dims) == sorted(point.metric.dims)
     assert len(theirs) == len(ours)

@@ -2,13 +2,12 @@
 
 import re
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.agent.config.naming.builders import S, declared, point_of
 
-from chipwatch.advisor.catalogue import catalogue
 from chipwatch.config.naming.profiles import profile
 from chipwatch.config.naming.rename import copier, renamer
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
@@ -16,7 +15,6 @@ from chipwatch_sinks.prometheus.page import Format, Page
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 DCGM, DCGM_4_7, NODE = (profile(name).names for name in ("dcgm", "dcgm4.7", "node"))
-S = 10**9
 KEYS = ("gpu", "uuid", "model")
 GPU = Dimensions(gpu="1", uuid="GPU-a7c8", model="Tesla T4", hostname="n-1")
 LABELS = {"gpu": "1", "UUID": "GPU-a7c8", "device": "nvidia1", "modelName": "Tesla T4", "Hostname": "n-1"}
@@ -50,14 +48,8 @@ VALUES = {"cause": ("correctable", "uncorrectable"), "window": ("1m", "5m", "15m
                      "sw_thermal", "hw_thermal", "power_brake")}  # fmt: skip
 
 
-@cache
-def declared():
-    return {metric.name: metric for metrics in catalogue().values() for metric in metrics}
-
-
 def sent(profile, metric, value, **dims):
-    start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
-    point = renamer(profile)(metric.point(9 * S, value, Dimensions(dims), **start))
+    point = renamer(profile)(point_of(metric, value, dims))
     return point.metric.name, dict(point.dims), point.value
 
 
@@ -206,8 +198,7 @@ def test_the_page_for_prometheus_has_these_names_unchanged(profile):
     points = []
     for ours in {"dcgm": DCGM, "dcgm4.7": DCGM_4_7, "node": NODE}[profile]:
         metric = declared()[ours]
-        start = 1 if metric.kind is Kind.COUNTER else None
-        points.append(rename(Datapoint(metric, 50, Dimensions(dict.fromkeys(metric.dims, "0")), 9 * S, start)))
+        points.append(rename(point_of(metric, 50, dict.fromkeys(metric.dims, "0"))))
     assert page.take(points) == []
     found = {family.name for family in text_string_to_metric_families(page.body(Format.TEXT, zipped=False).decode())}
     sent_names = {point.metric.name for point in points}

@@ -4,34 +4,27 @@ import itertools
 import re
 
 import pytest
+from tests.agent.config.naming.builders import declared, point_of
 from tests.doubles.otlp import read
 
-from chipwatch.advisor.catalogue import catalogue
 from chipwatch.config.naming.profiles import profile
 from chipwatch.config.naming.rename import renamer
-from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.resource import SCHEMA
 
 OTEL = profile("otel").names
-S = 10**9
 VALUES = {"mode": ("user", "system"), "direction": ("sent", "received"), "gpu": ("0", "1"), "device": ("sda", "sdb")}
-
-
-def declared():
-    return {metric.name: metric for metrics in catalogue().values() for metric in metrics}
 
 
 def points():
     """Yield a point of each series of the profile, two of each device."""
     for ours in OTEL:
         metric = declared()[ours]
-        start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
         ways = [VALUES.get(key, ("0", "1")) for key in metric.dims]
         if metric.dims == ("device", "direction"):
             ways = [("read", "write") if key == "direction" else VALUES[key] for key in metric.dims]
         for words in itertools.product(*ways):
-            yield metric.point(9 * S, 50.0, Dimensions(dict(zip(metric.dims, words, strict=True))), **start)
+            yield point_of(metric, 50.0, dict(zip(metric.dims, words, strict=True)))
 
 
 def test_every_metric_of_the_profile_is_ours_and_every_name_has_the_conventions_form():
@@ -87,8 +80,7 @@ def test_no_two_series_become_one():
     ],
 )  # fmt: skip
 def test_a_reading_has_the_name_unit_and_attributes_of_the_convention(ours, dims, theirs):
-    metric = declared()[ours]
-    start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
-    point = renamer("otel")(metric.point(9 * S, 50, Dimensions(dims), **start))
+    given = point_of(declared()[ours], 50, dims)
+    point = renamer("otel")(given)
     assert (point.metric.name, point.metric.unit, point.value, dict(point.dims)) == theirs
-    assert point.start_time == start.get("start_time")
+    assert point.start_time == given.start_time

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.agent.config.naming.builders import declared
 
-from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.config.naming.profiles import Profile, profile
 from chipwatch.config.naming.rename import Copier, Renamer
 from chipwatch.contract.datapoint import Dimensions
@@ -25,8 +25,7 @@ def sent(limit: float = 0.0) -> set[str]:
     words = {"path": "/", "device": "vda"}
     points = [
         metric.point(7, limit, Dimensions({key: words.get(key, "0") for key in metric.dims} | more))
-        for metrics in installed().values()
-        for metric in metrics
+        for metric in declared().values()
         for more in ([{"category": word} for word in CATEGORIES.get(metric.name, ())] or [{}])
     ]
     rename, copy = Renamer(Profile(WANDB.names)), Copier(WANDB.copies, 8.0)

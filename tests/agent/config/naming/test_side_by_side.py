@@ -1,7 +1,5 @@
 """Two naming profiles side by side: every point has both names, and each name is right on its own."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -10,27 +8,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.agent.config.naming.builders import S, declared, point_of
 from tools import name_pages
 
-from chipwatch.advisor.catalogue import catalogue
 from chipwatch.config.load import load
 from chipwatch.config.naming.profiles import PROFILES, profiles
 from chipwatch.config.naming.rename import copier, renamer
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import ConfigError
 from chipwatch.engine.build import duplicates
 from chipwatch.show.fleet.node import summarise
 from chipwatch.show.fleet.page import NodePageReader
 from chipwatch_sinks.prometheus import PrometheusSink
 
-S = 10**9
 BOTH = "dcgm,dcgm4.7"
 GPU = Dimensions(gpu="0", uuid="GPU-1", hostname="n-1")
 ENERGY = ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL")
-
-
-def metric(name):
-    return next(metric for metrics in catalogue().values() for metric in metrics if metric.name == name)
 
 
 def naming(names):
@@ -43,7 +36,7 @@ def lines(page):
     return {line for line in page.splitlines() if line[0] != "#" and not line.startswith("target_info")}
 
 
-@pytest.mark.parametrize("names", [BOTH, "dcgm4.7,dcgm"])
+@pytest.mark.parametrize("names", [BOTH, "dcgm4.7,dcgm", "native,dcgm"])
 def test_the_page_of_two_profiles_is_the_first_one_s_and_what_the_second_names_otherwise(names):
     first, second = names.split(",")
     one, other, both = (name_pages.page(each, name_pages.points()) for each in (first, second, names))
@@ -51,12 +44,6 @@ def test_the_page_of_two_profiles_is_the_first_one_s_and_what_the_second_names_o
     assert lines(one) <= lines(both)
     shared = {line.partition("{")[0] for line in lines(one)}
     assert lines(both) - lines(one) == {line for line in lines(other) if line.partition("{")[0] not in shared}
-
-
-def test_a_second_profile_leaves_our_own_names_as_they_are():
-    own, theirs, both = (name_pages.page(names, name_pages.points()) for names in ("native", "dcgm", "native,dcgm"))
-    named = {line for line in lines(theirs) if line.startswith("DCGM_")}
-    assert lines(both) == lines(own) | named
 
 
 @pytest.mark.parametrize("names", [BOTH, "dcgm4.7,dcgm", "native,dcgm4.7"])
@@ -76,7 +63,7 @@ def test_a_page_with_both_names_says_of_a_node_what_one_of_them_says(names):
 )
 def test_increases_and_totals_are_right_on_both_names_over_resets_and_restarts(rises, resets, restarts):
     """A window's increase, the driver's total and its start are the same on both names, each in its own unit."""
-    energy, total, begun, send, sums = metric("gpu.energy"), 0.0, S, naming(BOTH), [0.0, 0.0]
+    energy, total, begun, send, sums = declared()["gpu.energy"], 0.0, S, naming(BOTH), [0.0, 0.0]
     for turn, rise in enumerate(rises, 1):
         if turn in resets:
             total, begun = 0.0, turn * 60 * S
@@ -93,29 +80,15 @@ def test_increases_and_totals_are_right_on_both_names_over_resets_and_restarts(r
     assert sums == [125 * sum(rises), sum(rises) / 8]
 
 
-def test_a_switch_from_one_name_over_both_to_the_other_loses_no_increase():
-    energy, seen = metric("gpu.energy"), {name: [] for name in ENERGY}
-    for turn in range(1, 31):
-        names = "dcgm" if turn <= 10 else BOTH if turn <= 20 else "dcgm4.7"
-        sent = naming(names)(Datapoint(energy, 700.0 * turn, GPU, turn * S, 1, (turn - 1) * S, None, 700.0))
-        for name in seen.keys() & sent.keys():
-            seen[name].append((turn, sent[name].value))
-    (former, later) = (seen[name] for name in ENERGY)
-    assert [turn for turn, _ in former] == [*range(1, 21)]
-    assert [turn for turn, _ in later] == [*range(11, 31)]
-    assert all(value == 700e3 * turn for turn, value in former)
-    assert all(value == 700.0 * turn for turn, value in later)
-
-
 def test_who_holds_the_gpu_is_on_both_names():
-    held = replace(metric("gpu.energy"), dims=("gpu", "uuid", "pod"), owner=("pod",))
+    held = replace(declared()["gpu.energy"], dims=("gpu", "uuid", "pod"), owner=("pod",))
     sent = naming(BOTH)(Datapoint(held, 7.0, GPU | {"pod": "train-0"}, 9 * S, 1, 4 * S, None, 2.0))
     for name in ENERGY:
         assert (sent[name].dims["pod"], sent[name].metric.owner) == ("train-0", ("pod",))
 
 
 def test_the_last_xid_has_both_names_and_is_the_same_one():
-    xid = metric("gpu.xid")
+    xid = declared()["gpu.xid"]
     send = naming(BOTH)
     for code in ("79", "31"):
         sent = send(xid.point(2 * S, 1.0, GPU | {"xid": code}, start_time=1))
@@ -124,12 +97,12 @@ def test_the_last_xid_has_both_names_and_is_the_same_one():
 
 def test_a_counter_that_begins_at_zero_in_one_tool_keeps_our_total_in_the_other():
     send = naming("dcgm,wandb")
-    sent = send(Datapoint(metric("gpu.energy"), 500.0, GPU, 9 * S, 1, 4 * S, None, 20.0))
+    sent = send(Datapoint(declared()["gpu.energy"], 500.0, GPU, 9 * S, 1, 4 * S, None, 20.0))
     assert (sent[ENERGY[0]].value, sent["gpu.0.energyJoules"].value) == (500_000, 20)
 
 
 def test_a_series_that_the_second_profile_does_not_name_is_sent_once():
-    used = metric("network.interface.errors")
+    used = declared()["network.interface.errors"]
     points = [used.point(9 * S, 1.0, Dimensions(interface="eth0", direction="received"), start_time=1)]
     copy = copier("dcgm,node")
     assert [made.metric.name for made in copy(points)] == ["node_network_receive_errs_total"]
@@ -137,7 +110,7 @@ def test_a_series_that_the_second_profile_does_not_name_is_sent_once():
 
 
 def test_a_series_without_the_dimension_of_a_name_has_no_copy():
-    rows, copy = metric("gpu.rows.remapped"), copier("native,dcgm4.7")
+    rows, copy = declared()["gpu.rows.remapped"], copier("native,dcgm4.7")
     assert copy([rows.point(9 * S, 1.0, GPU, start_time=1)]) == []
     (made,) = copy([rows.point(9 * S, 1.0, GPU | {"cause": "correctable"}, start_time=1)])
     assert made.metric.name == "DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL"
@@ -160,10 +133,7 @@ def test_no_two_profiles_send_a_name_twice_or_with_two_units(names):
     mine = [{name for name, _ in tool.meanings()} for tool in tools]
     assert not mine[0] & mine[1]
     copy, rename, found = copier(names), renamer(names), {}
-    points = [
-        metric.point(7, 1.0, Dimensions(dict.fromkeys(metric.dims, "0")), **({"start_time": 1} if metric.kind is Kind.COUNTER else {}))
-        for metrics in catalogue().values() for metric in metrics
-    ]  # fmt: skip
+    points = [point_of(metric, 1.0, dict.fromkeys(metric.dims, "0")) for metric in declared().values()]
     for point in (*points, *(copy(points) if copy else ())):
         sent = rename(point).metric
         assert found.setdefault(sent.name, sent.unit) == sent.unit
@@ -173,14 +143,6 @@ def test_no_two_profiles_send_a_name_twice_or_with_two_units(names):
 def test_a_list_is_of_profiles_and_native_stands_first(names):
     with pytest.raises(ConfigError, match=r"--names"):
         load(None, {"names": names}, {})
-
-
-def test_a_profile_in_a_list_adds_the_dimensions_that_its_labels_need():
-    from chipwatch.collectors.nvidia import NvidiaCollector
-    from chipwatch.config.load import plugin_config
-
-    config = load(None, {"names": "node,dcgm4.7"}, {})
-    assert [*plugin_config(NvidiaCollector, "collectors", "nvidia", config).dimensions] == ["uuid", "model", "driver"]
 
 
 def test_the_page_on_dcgm_4_7_has_each_default_field_with_its_new_name_and_unit():
