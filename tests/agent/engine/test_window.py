@@ -43,11 +43,16 @@ def live():
     return Window(0, born=BORN)
 
 
+@pytest.fixture
+def window():
+    """A window of a minute."""
+    return Window(60, born=BORN)
+
+
 # -- gauges ---------------------------------------------------------------------------------------------------------
 
 
-def test_samples_of_a_gauge_become_one_point_with_its_summary():
-    window = Window(60, born=BORN)
+def test_samples_of_a_gauge_become_one_point_with_its_summary(window):
     for second, value in ((1200, 1.0), (1205, 3.0), (1210, 1.0)):
         assert window.add([LOAD.point(second * S, value)], second * S) == []
     (point,) = window.close()
@@ -174,8 +179,7 @@ def test_the_mean_lies_between_minimum_and_maximum(samples):
     assert point.summary.minimum <= point.value <= point.summary.maximum
 
 
-def test_rounding_never_lifts_the_mean_of_equal_samples_above_them():
-    window = Window(60, born=BORN)
+def test_rounding_never_lifts_the_mean_of_equal_samples_above_them(window):
     for _ in range(3):
         window.add([LOAD.point(1200 * S, 0.1)], 1200 * S)
     assert window.close()[0].value == 0.1
@@ -190,8 +194,7 @@ def test_values_as_near_as_floats_can_be_are_quantised_too():
         assert sum(tiny.counts) == count
 
 
-def test_series_differ_by_name_and_dimensions():
-    window = Window(60, born=BORN)
+def test_series_differ_by_name_and_dimensions(window):
     other = gauge("cpu.heat", "Cel", "The heat.")
     points = [LOAD.point(0, 1.0, Dimensions(core="0")), LOAD.point(0, 2.0, Dimensions(core="1")), other.point(0, 3.0)]
     window.add(points, 0)
@@ -203,15 +206,13 @@ def test_series_differ_by_name_and_dimensions():
 # -- where a window begins and ends -----------------------------------------------------------------------------------
 
 
-def test_windows_are_aligned_to_the_clock():
-    window = Window(60, born=BORN)
+def test_windows_are_aligned_to_the_clock(window):
     ticks = [1199, 1200, 1259, 1260]
     ended = [window.add([LOAD.point(second * S, float(second))], second * S) for second in ticks]
     assert [[p.value for p in done] for done in ended] == [[], [1199.0], [], [1229.5]]
 
 
-def test_a_window_without_samples_gives_nothing():
-    window = Window(60, born=BORN)
+def test_a_window_without_samples_gives_nothing(window):
     assert window.close() == []
     window.add([LOAD.point(1200 * S, 1.0)], 1200 * S)
     assert len(window.add([], 1260 * S)) == 1
@@ -219,8 +220,7 @@ def test_a_window_without_samples_gives_nothing():
     assert window.close() == []
 
 
-def test_a_window_closed_early_gives_what_it_has_and_the_rest_comes_in_another():
-    window = Window(60, born=BORN)
+def test_a_window_closed_early_gives_what_it_has_and_the_rest_comes_in_another(window):
     window.add([LOAD.point(1200 * S, 1.0), sent(1200 * S, 10)], 1200 * S)
     assert [p.value for p in window.close()] == [1.0, 10]
     assert window.close() == []
@@ -248,8 +248,7 @@ def test_a_counter_rises_from_reading_to_reading():
     assert rises(live(), (1200 * S, 100), (1201 * S, 107), (1202 * S, 107)) == [None, 7, 0]
 
 
-def test_the_increases_of_windows_join_without_a_gap():
-    window = Window(60, born=BORN)
+def test_the_increases_of_windows_join_without_a_gap(window):
     found = []
     for second in range(1200, 1400, 5):
         found += window.add([sent(second * S, 2 * second), LOAD.point(second * S, 1.0)], second * S)
@@ -291,8 +290,7 @@ def test_a_counter_without_a_start_gets_one_when_it_falls():
     assert (first.start_time, fell.start_time, fell.increase) == (None, 1200 * S, 3)
 
 
-def test_a_reset_inside_a_window_keeps_what_is_known_of_the_rest():
-    window = Window(60, born=BORN)
+def test_a_reset_inside_a_window_keeps_what_is_known_of_the_rest(window):
     for second, value in ((1200, 100), (1205, 110), (1210, 2), (1215, 5)):
         window.add([sent(second * S, value)], second * S)
     (point,) = window.close()
@@ -323,8 +321,7 @@ def test_a_since_that_is_now_or_later_or_not_known_is_only_a_base():
     assert rises(live(), (1205 * S, 40, None), (1206 * S, 44, None)) == [None, 4]
 
 
-def test_a_base_inside_a_window_begins_where_it_was_read():
-    window = Window(60, born=BORN)
+def test_a_base_inside_a_window_begins_where_it_was_read(window):
     window.add([sent(1200 * S, 100)], 1200 * S)
     window.close()
     window.add([sent(1210 * S, 5, start_time=900 * S)], 1210 * S)
@@ -332,8 +329,7 @@ def test_a_base_inside_a_window_begins_where_it_was_read():
     assert (point.increase, point.window_start, point.at) == (None, 1210 * S, 1210 * S)
 
 
-def test_a_series_that_vanishes_gives_no_zero_and_on_return_what_it_gained():
-    window = Window(60, born=BORN)
+def test_a_series_that_vanishes_gives_no_zero_and_on_return_what_it_gained(window):
     window.add([sent(1200 * S, 100)], 1200 * S)
     assert len(window.add([], 1260 * S)) == 1
     assert window.add([], 1320 * S) == []
@@ -364,16 +360,14 @@ def test_a_clock_that_jumps_and_comes_back_invents_nothing(jump, length):
     assert all(p.window_start <= p.at for p in found if p.window_start is not None)
 
 
-def test_a_gauge_that_was_absent_for_a_window_starts_at_its_first_sample():
-    window = Window(60, born=BORN)
+def test_a_gauge_that_was_absent_for_a_window_starts_at_its_first_sample(window):
     window.add([LOAD.point(1200 * S, 1.0)], 1200 * S)
     window.add([sent(1260 * S, 1)], 1260 * S)
     window.add([LOAD.point(1320 * S, 1.0)], 1320 * S)
     assert [(p.window_start, p.at) for p in window.close()] == [(1320 * S, 1320 * S)]
 
 
-def test_a_window_closed_after_the_clock_went_back_does_not_end_before_it_begins():
-    window = Window(60, born=BORN)
+def test_a_window_closed_after_the_clock_went_back_does_not_end_before_it_begins(window):
     for second, value in ((1240, 10), (1235, 11)):
         window.add([sent(second * S, value), LOAD.point(second * S, 1.0)], second * S)
     assert [(p.window_start, p.at) for p in window.close()] == [(1235 * S, 1235 * S)] * 2

@@ -137,8 +137,7 @@ def test_over_many_lives_no_counter_falls_and_nothing_counts_twice():
     assert sent == sum(row["seconds"].values())
 
 
-def test_a_gpu_that_worked_until_the_kill_is_not_held_sooner_for_the_absence():
-    machine = Machine()
+def test_a_gpu_that_worked_until_the_kill_is_not_held_sooner_for_the_absence(machine):
     for n in range(12):
         machine.tick([(0, 10)], {0: {"active": 0.0 if n > 4 else 1.0}}, owners={10: ADA})
     saved = machine.processor.saved()
@@ -164,8 +163,7 @@ def test_a_job_that_came_while_the_agent_did_not_run_is_counted_from_its_start_b
     assert machine.store.increases["7", "unseen"] == 65.0
 
 
-def test_a_first_reading_that_came_a_tick_late_makes_the_absence_no_longer():
-    machine = Machine()
+def test_a_first_reading_that_came_a_tick_late_makes_the_absence_no_longer(machine):
     for _ in range(10):
         machine.tick([(0, 10)], {0: {"active": 1.0}}, owners={10: ADA})
     saved = machine.processor.saved()

@@ -31,16 +31,14 @@ def spent(machine, number):
     return {point.dims["state"]: point.value for point in times if point.value}
 
 
-def test_a_host_without_accelerators_has_no_series_and_says_so():
-    machine = Machine()
+def test_a_host_without_accelerators_has_no_series_and_says_so(machine):
     machine.facts = []
     assert [*machine.processor.derive([], START, machine.facts)] == []
     assert machine.processor.describe() == "no accelerator"
     assert as_text(machine.processor.answer()) == "no accelerator is known"
 
 
-def test_devices_without_processes_and_activity_are_left_out():
-    machine = Machine()
+def test_devices_without_processes_and_activity_are_left_out(machine):
     machine.facts = [DeviceFacts(SECOND, None, {"0": dims_of(0)}, [], "gpu", [Device(dims_of(0), "H100")])]
     assert [*machine.processor.derive([UTILIZATION.point(START, 50.0, dims_of(0))], START, machine.facts)] == []
     assert machine.processor.answer()["devices"] == []
@@ -63,8 +61,7 @@ def test_a_level_leaves_out_the_points_above_it_and_changes_no_other():
     assert points(Level.BASIC) == {point for point in whole if point[0].level is Level.BASIC}
 
 
-def test_a_device_that_nobody_uses_any_more_is_free_and_does_nothing():
-    machine = Machine()
+def test_a_device_that_nobody_uses_any_more_is_free_and_does_nothing(machine):
     machine.tick([(0, 10)], {0: {"active": 0.6}}, owners={10: ADA})
     told = []
     for active in (0.6, 0.0, 0.0, 0.6):
@@ -96,8 +93,7 @@ def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
     }
 
 
-def test_a_counter_begins_when_it_was_zero():
-    machine = Machine()
+def test_a_counter_begins_when_it_was_zero(machine):
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([(0, 10)], {0: {"active": 1.0, "throttled": 1.0}}, owners={10: ADA})
@@ -107,8 +103,7 @@ def test_a_counter_begins_when_it_was_zero():
     }  # fmt: skip
 
 
-def test_the_last_values_of_a_job_are_sent_when_it_ends_and_then_no_more():
-    machine = Machine()
+def test_the_last_values_of_a_job_are_sent_when_it_ends_and_then_no_more(machine):
     for _ in range(3):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([], {0: IDLE})
@@ -118,22 +113,19 @@ def test_the_last_values_of_a_job_are_sent_when_it_ends_and_then_no_more():
     assert not spent(machine, 41337)
 
 
-def test_a_job_that_came_and_went_between_two_ticks_is_not_seen():
-    machine = Machine()
+def test_a_job_that_came_and_went_between_two_ticks_is_not_seen(machine):
     for _ in range(2):
         machine.tick([], {0: IDLE})
     assert machine.processor.answer()["jobs"] == []
 
 
-def test_a_job_counts_from_the_start_of_its_process():
-    machine = Machine()
+def test_a_job_counts_from_the_start_of_its_process(machine):
     machine.tick([], {0: IDLE})
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA._replace(since=machine.at + 3 * SECOND)})
     assert spent(machine, 41337) == {"busy": 2.0}
 
 
-def test_a_reused_pid_is_the_job_of_its_new_process():
-    machine = Machine()
+def test_a_reused_pid_is_the_job_of_its_new_process(machine):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([(0, 10)], {0: BUSY}, owners={10: BOB._replace(since=machine.at + 4 * SECOND)})
@@ -141,16 +133,14 @@ def test_a_reused_pid_is_the_job_of_its_new_process():
     assert spent(machine, 41340) == {"busy": 1.0}
 
 
-def test_a_job_that_pauses_goes_on_with_its_account():
-    machine = Machine()
+def test_a_job_that_pauses_goes_on_with_its_account(machine):
     for processes in ([(0, 10)], [(0, 10)], [], [], [(0, 10)], [(0, 10)]):
         machine.tick(processes, {0: BUSY}, owners={10: ADA})
     assert spent(machine, 41337)["busy"] == pytest.approx(10.0 + 5.0, abs=5)
     assert len(machine.processor.answer()["jobs"]) == 1
 
 
-def test_the_word_of_a_scheduler_counts_more_than_use_and_the_environment_more_than_that():
-    machine = Machine()
+def test_the_word_of_a_scheduler_counts_more_than_use_and_the_environment_more_than_that(machine):
     given = [Allocation("0", ADA, "mapping"), Allocation("1", ADA, "environment")]
     for _ in range(2):
         machine.tick([(0, 11), (1, 11)], {0: BUSY, 1: BUSY}, owners={11: BOB}, allocations=given)
@@ -166,8 +156,7 @@ def test_a_job_keeps_its_user_when_a_source_without_users_names_it():
         assert ledger.account(owner, START).owner.user == user
 
 
-def test_a_gpu_that_was_given_as_a_whole_is_given_with_its_instances():
-    machine = Machine()
+def test_a_gpu_that_was_given_as_a_whole_is_given_with_its_instances(machine):
     names = {"0": dims_of(0), "MIG-1": dims_of("0.1")}
     for _ in range(2):
         activity = {"0.0": {**BUSY, "slices": 3 / 7}, "0.1": {**BUSY, "slices": 4 / 7}}
@@ -176,8 +165,7 @@ def test_a_gpu_that_was_given_as_a_whole_is_given_with_its_instances():
     assert spent(machine, 41337) == {"busy": pytest.approx(5.0)}
 
 
-def test_a_device_that_misses_three_readings_while_others_answer_is_lost():
-    machine = Machine()
+def test_a_device_that_misses_three_readings_while_others_answer_is_lost(machine):
     both = [(0, 10), (1, 10)]
     for _ in range(2):
         machine.tick(both, {0: BUSY, 1: BUSY}, owners={10: ADA})
@@ -187,23 +175,20 @@ def test_a_device_that_misses_three_readings_while_others_answer_is_lost():
     assert [device["state"] for device in machine.processor.answer()["devices"]] == ["busy", "lost"]
 
 
-def test_a_device_that_is_cut_into_instances_is_not_lost():
-    machine = Machine()
+def test_a_device_that_is_cut_into_instances_is_not_lost(machine):
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     for _ in range(5):
         machine.tick([], {"0.0": BUSY})
     assert [device["device"] for device in machine.processor.answer()["devices"]] == ["0.0"]
 
 
-def test_a_collector_that_hangs_leaves_the_time_unseen_and_not_lost():
-    machine = Machine()
+def test_a_collector_that_hangs_leaves_the_time_unseen_and_not_lost(machine):
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, seconds=60)
     assert spent(machine, 41337) == {"busy": 10.0, "unseen": 50.0}
 
 
-def test_the_xid_of_a_gpu_that_fell_off_the_bus_is_evidence_of_its_loss():
-    machine = Machine()
+def test_the_xid_of_a_gpu_that_fell_off_the_bus_is_evidence_of_its_loss(machine):
     given = [Allocation("0", ADA, "mapping")]
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=given)
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=given, points=[])
@@ -216,8 +201,7 @@ def test_the_xid_of_a_gpu_that_fell_off_the_bus_is_evidence_of_its_loss():
     assert spent(machine, 41337) == {"busy": 5.0, "lost": 5.0}
 
 
-def test_a_maker_without_facts_of_activity_is_read_by_its_points():
-    machine = Machine()
+def test_a_maker_without_facts_of_activity_is_read_by_its_points(machine):
     for _ in range(2):
         points = [(0, "gpu.utilization", 40.0), (0, "gpu.power", 300.0)]
         machine.tick([(0, 10)], {}, owners={10: ADA}, points=points, names={"0": dims_of(0)})
@@ -238,8 +222,7 @@ def test_gpus_of_a_job_that_do_unequal_work_are_reported_and_gpus_that_take_turn
     assert turns.values("job.gpu.imbalance")["41337", "long"] < 5
 
 
-def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
-    machine = Machine()
+def test_each_accelerator_tells_which_container_of_which_pod_holds_it(machine):
     pod = Owner("kubernetes", "llama-0", namespace="ml", pod="llama-0")
     first, second = pod._replace(container="trainer"), pod._replace(container="evaluator")
     given = [Allocation("0", first, "kubelet"), Allocation("1", second, "kubelet")]
@@ -252,8 +235,7 @@ def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
     assert not any("container" in point.dims for point in machine.points if point.metric.name == "job.gpus")
 
 
-def test_a_gpu_in_place_of_another_has_its_own_uuid():
-    machine = Machine()
+def test_a_gpu_in_place_of_another_has_its_own_uuid(machine):
     for uuid in ("GPU-1", "GPU-2"):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
         facts = machine.facts
@@ -286,8 +268,7 @@ def test_jobs_beyond_the_limit_are_added_up_and_the_sums_still_agree():
     assert answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"]) == pytest.approx(10.0)
 
 
-def test_many_gpus_and_jobs_are_bounded_in_series_and_memory():
-    machine = Machine()
+def test_many_gpus_and_jobs_are_bounded_in_series_and_memory(machine):
     gpus = range(64)
     for round_ in range(4):  # 200 jobs at a time, others in each tick
         owners = {pid: job(f"{round_ % 2}.{pid}") for pid in range(200)}
@@ -348,16 +329,14 @@ def test_the_table_says_who_holds_what_now_and_what_is_free(monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_container_name_from_outside_cannot_break_the_table():
-    machine = Machine()
+def test_a_container_name_from_outside_cannot_break_the_table(machine):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: Owner("docker", "a\nb\x1b[31m" + "x" * 100)})
     assert len(as_text(machine.processor.answer()).splitlines()) == 2
     assert "\x1b" not in as_text(machine.processor.answer())
 
 
-def test_a_device_that_no_collector_names_is_listed_and_logged_once(caplog):
-    machine = Machine()
+def test_a_device_that_no_collector_names_is_listed_and_logged_once(machine, caplog):
     odd = [Allocation(name, ADA, "kubelet") for name in ("gpu-0-mig-19-4", "gpu-vfio-1", "0", "gpu-vfio-1")]
     for _ in range(6):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd)
@@ -370,8 +349,7 @@ def test_a_device_that_no_collector_names_is_listed_and_logged_once(caplog):
 
 
 @pytest.mark.parametrize("what", ["kubelet", "mapping", "pids"])
-def test_while_what_tells_who_holds_devices_cannot_be_read_none_is_free(what):
-    machine = Machine()
+def test_while_what_tells_who_holds_devices_cannot_be_read_none_is_free(machine, what):
     machine.tick([], {0: IDLE})
     assert machine.values("gpu.count") == {("free",): 1}
     machine.tick([], {0: IDLE}, missing={what: "it does not answer"})
@@ -382,8 +360,7 @@ def test_while_what_tells_who_holds_devices_cannot_be_read_none_is_free(what):
     assert machine.values("gpu.count") == {("free",): 1, ("unknown",): 0}
 
 
-def test_before_the_collector_jobs_has_answered_no_device_is_free():
-    machine = Machine()
+def test_before_the_collector_jobs_has_answered_no_device_is_free(machine):
     machine.facts = [DeviceFacts(2000 * SECOND, [], {"0": dims_of(0)}, [DeviceActivity(dims_of(0), **IDLE)])]
     machine.points = [*machine.processor.derive([], START, machine.facts)]
     assert machine.values("gpu.count") == {("unknown",): 1}
@@ -392,8 +369,7 @@ def test_before_the_collector_jobs_has_answered_no_device_is_free():
     assert machine.values("gpu.count") == {("free",): 1, ("unknown",): 0}
 
 
-def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_log(caplog):
-    machine = Machine()
+def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_log(machine, caplog):
     given = [Allocation("1", ADA, "kubelet")]
     machine.tick([], {0: IDLE}, allocations=given)
     for _ in range(6):
@@ -402,8 +378,7 @@ def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_lo
     assert machine.processor.answer()["missing"] == {}
 
 
-def test_many_devices_without_a_name_are_one_short_text():
-    machine = Machine()
+def test_many_devices_without_a_name_are_one_short_text(machine):
     given = [Allocation(f"gpu-vfio-{n}", ADA, "kubelet") for n in range(9)]
     machine.tick([], {0: IDLE}, allocations=given)
     shown = ", ".join(f"gpu-vfio-{n}" for n in range(4))
@@ -413,8 +388,7 @@ def test_many_devices_without_a_name_are_one_short_text():
 
 
 @pytest.mark.parametrize("name", ["训练-任务", "학습", "e\u0301ve-job"])
-def test_a_wide_name_shifts_no_column_of_the_table(name):
-    machine = Machine()
+def test_a_wide_name_shifts_no_column_of_the_table(machine, name):
     for _ in range(2):
         machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={10: Owner("docker", name, user="ada"), 11: BOB})
     lines = as_text(machine.processor.answer()).splitlines()
@@ -441,8 +415,7 @@ KERNELS = {"active": 0.9}
         ([], {"active": None}, "whether kernels run is not known"),
     ],
 )
-def test_a_device_is_free_only_where_it_is_idle_and_its_list_was_answered(listed, activity, reason):
-    machine = Machine()
+def test_a_device_is_free_only_where_it_is_idle_and_its_list_was_answered(machine, listed, activity, reason):
     for _ in range(3):
         machine.tick(listed, {0: activity})
         (device,) = machine.processor.answer()["devices"]
@@ -459,22 +432,19 @@ def test_a_device_is_free_only_where_it_is_idle_and_its_list_was_answered(listed
     assert machine.values("gpu.count") == {("unknown",): 0.0, ("free",): 1.0}
 
 
-def test_kernels_that_come_and_go_without_a_process_leave_no_device_free_between_them():
-    machine = Machine()
+def test_kernels_that_come_and_go_without_a_process_leave_no_device_free_between_them(machine):
     for n in range(60):
         machine.tick([], {0: KERNELS if n % 6 == 0 else IDLE})
         assert states(machine) == [("unknown", True)]
 
 
-def test_the_last_kernels_of_a_job_that_has_ended_are_its_own():
-    machine = Machine()
+def test_the_last_kernels_of_a_job_that_has_ended_are_its_own(machine):
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([], {0: KERNELS})
     assert states(machine) == [("free", False)]
 
 
-def test_while_the_name_of_a_given_device_is_not_known_no_device_is_free():
-    machine = Machine()
+def test_while_the_name_of_a_given_device_is_not_known_no_device_is_free(machine):
     for given in (["GPU-no-collector-knows-this"], []):
         grants = [Allocation(name, BOB, "kubelet") for name in given]
         machine.tick([(0, 10)], dict.fromkeys(range(3), IDLE), owners={10: ADA}, allocations=grants)
@@ -482,8 +452,7 @@ def test_while_the_name_of_a_given_device_is_not_known_no_device_is_free():
     assert states(machine)[0][0] != "unknown"
 
 
-def test_a_device_that_is_no_longer_read_is_not_free():
-    machine = Machine()
+def test_a_device_that_is_no_longer_read_is_not_free(machine):
     machine.tick([], {0: IDLE})
     assert states(machine) == [("free", False)]
     for _ in range(3):
@@ -491,8 +460,7 @@ def test_a_device_that_is_no_longer_read_is_not_free():
     assert states(machine) == [("unseen", True)]
 
 
-def test_the_states_of_devices_add_up_to_the_devices():
-    machine = Machine()
+def test_the_states_of_devices_add_up_to_the_devices(machine):
     activity = {0: BUSY, 1: {"active": 0.2}, 2: IDLE, 3: {"lost": True}, 4: KERNELS}
     activity |= {"5.0": {**IDLE, "slices": 0.5}, "5.1": {**BUSY, "slices": 0.25}}
     fallen = [(number, "gpu.state", 0) for number in (0, 6)]  # of 0 there are readings, which its job is charged by

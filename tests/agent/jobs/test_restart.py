@@ -30,8 +30,7 @@ def restart(machine, saved=None, seconds=0.0):
     machine.at += int(seconds * SECOND)
 
 
-def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed():
-    machine = Machine()
+def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed(machine):
     for _ in range(3):
         machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
     restart(machine, seconds=600)
@@ -56,8 +55,7 @@ def test_after_a_kill_what_came_after_the_last_save_is_unseen_and_not_lost():
     assert sums_agree(machine)
 
 
-def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart():
-    machine = Machine()
+def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart(machine):
     for n in range(30):
         machine.tick([(0, 10)], {0: IDLE if n else BUSY}, owners={10: ADA})
     before = spent(machine, ADA)
@@ -69,8 +67,7 @@ def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart():
     assert (device["state"], device["seconds_since_kernel"]) == ("held", 29 * 5 + 10 + 15)
 
 
-def test_a_job_without_a_kernel_since_it_came_is_still_starting_after_a_restart():
-    machine = Machine()
+def test_a_job_without_a_kernel_since_it_came_is_still_starting_after_a_restart(machine):
     machine.tick([], {0: IDLE})
     machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
     was = machine.processor.answer()["devices"][0]["cause"]
@@ -116,8 +113,7 @@ def test_a_gpu_that_was_lost_during_the_stop_goes_on_to_be_held_by_its_job():
     assert sums_agree(machine)
 
 
-def test_a_process_that_replaced_another_during_the_stop_counts_from_its_start():
-    machine = Machine()
+def test_a_process_that_replaced_another_during_the_stop_counts_from_its_start(machine):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     restart(machine, seconds=100)
@@ -125,8 +121,7 @@ def test_a_process_that_replaced_another_during_the_stop_counts_from_its_start()
     assert spent(machine, ADA) == {"busy": 5.0, "unseen": 25.0}
 
 
-def test_time_before_a_boot_is_not_charged():
-    machine = Machine()
+def test_time_before_a_boot_is_not_charged(machine):
     given = [Allocation("0", BOB, "mapping")]
     machine.tick([], {0: IDLE}, allocations=given)
     restart(machine, seconds=7200)
@@ -136,8 +131,7 @@ def test_time_before_a_boot_is_not_charged():
 
 
 @pytest.mark.parametrize("step", [-7200, -100])
-def test_a_clock_that_was_set_back_meanwhile_charges_no_time(step):
-    machine = Machine()
+def test_a_clock_that_was_set_back_meanwhile_charges_no_time(machine, step):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     restart(machine)
@@ -150,8 +144,7 @@ def test_a_clock_that_was_set_back_meanwhile_charges_no_time(step):
     assert sums_agree(machine)
 
 
-def test_a_gpu_that_is_read_only_after_a_second_restart_goes_on_from_the_first_stop():
-    machine = Machine()
+def test_a_gpu_that_is_read_only_after_a_second_restart_goes_on_from_the_first_stop(machine):
     for _ in range(2):
         machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
     for _ in range(2):
@@ -162,8 +155,7 @@ def test_a_gpu_that_is_read_only_after_a_second_restart_goes_on_from_the_first_s
     assert sums_agree(machine)
 
 
-def test_a_ledger_that_comes_after_the_first_readings_charges_no_time_twice():
-    machine = Machine()
+def test_a_ledger_that_comes_after_the_first_readings_charges_no_time_twice(machine):
     for _ in range(2):
         machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
     saved = machine.processor.saved()
@@ -194,8 +186,7 @@ def test_a_ledger_of_another_agent_that_ran_at_the_same_time_counts_no_time_twic
     assert busy.value == 8 * 5.0, "what was sent does not fall"
 
 
-def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next():
-    machine = Machine()
+def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next(machine):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     facts = machine.facts
@@ -280,8 +271,7 @@ def test_readings_without_the_owners_of_processes_lose_no_time_over_kills(kind, 
 
 
 @pytest.mark.parametrize("kind", ["unfollowed", "unlisted"])
-def test_a_late_reading_without_owners_loses_no_time_of_a_running_agent(kind):
-    machine = Machine()
+def test_a_late_reading_without_owners_loses_no_time_of_a_running_agent(machine, kind):
     for n in range(12):
         if n % 3 == 2:
             slow(machine, kind)
@@ -292,8 +282,7 @@ def test_a_late_reading_without_owners_loses_no_time_of_a_running_agent(kind):
     assert sums_agree(machine)
 
 
-def test_a_gpu_that_was_not_read_before_a_kill_goes_on_from_its_last_reading():
-    machine = Machine()
+def test_a_gpu_that_was_not_read_before_a_kill_goes_on_from_its_last_reading(machine):
     for _ in range(3):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     jobs = machine.facts[1]
@@ -307,8 +296,7 @@ def test_a_gpu_that_was_not_read_before_a_kill_goes_on_from_its_last_reading():
     assert spent(machine, ADA) == {"busy": 10.0, "unseen": 65.0}
 
 
-def test_a_job_that_came_during_a_stop_counts_from_its_start_also_after_a_second_one():
-    machine = Machine()
+def test_a_job_that_came_during_a_stop_counts_from_its_start_also_after_a_second_one(machine):
     machine.tick([], {0: IDLE})
     restart(machine, seconds=60)
     came = BOB._replace(since=machine.at - 20 * SECOND)
@@ -320,8 +308,7 @@ def test_a_job_that_came_during_a_stop_counts_from_its_start_also_after_a_second
     assert spent(machine, BOB) == {"unseen": 50.0}
 
 
-def test_owners_that_stay_unknown_are_awaited_for_a_minute():
-    machine = Machine()
+def test_owners_that_stay_unknown_are_awaited_for_a_minute(machine):
     for _ in range(3):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     restart(machine)

@@ -82,6 +82,12 @@ def replay(library, tmp_path, monkeypatch):
         one.collector.close()
 
 
+@pytest.fixture
+def machine(replay):
+    """A machine with one H100 that follows a schedule."""
+    return replay()
+
+
 HALF_HOUR = 1800
 
 
@@ -105,8 +111,7 @@ def sums_agree(machine):
     ("schedule", "share"), [("0.2/5", 0.04), ("3/40", 0.075), ("1/1", 1.0), ("0.02/0.05", 0.4), ("7/11+3", 7 / 11)]
 )
 @pytest.mark.parametrize("has_samples", [True, False], ids=["samples", "gpm"])
-def test_a_schedule_of_kernels_is_charged_within_two_percent(replay, schedule, share, has_samples):
-    machine = replay()
+def test_a_schedule_of_kernels_is_charged_within_two_percent(machine, schedule, share, has_samples):
     told = {"kernels": schedule, "processes": "10:1000000"}
     if not has_samples:
         told["samples.utilization"] = "!3"
@@ -121,8 +126,7 @@ def test_a_schedule_of_kernels_is_charged_within_two_percent(replay, schedule, s
 
 
 @pytest.mark.parametrize("basis", ["driver samples", "GPM"])
-def test_a_better_basis_that_comes_after_the_start_is_taken_within_two_minutes(replay, basis):
-    machine = replay()
+def test_a_better_basis_that_comes_after_the_start_is_taken_within_two_minutes(machine, basis):
     told = {"kernels": "2/5", "processes": "10:1", "samples.utilization": "!3", "gpm": {"supported": 0}}
     watch(machine, {0: told}, {10: ADA}, seconds=60)
     assert "utilization by point value" in machine.processor.describe()
@@ -150,8 +154,7 @@ def test_a_device_without_a_kernel_for_a_minute_is_held(replay):
     assert machine.processor.answer()["devices"][0]["state"] == "held"
 
 
-def test_a_gpu_that_two_jobs_share_is_charged_to_each_by_half(replay):
-    machine = replay()
+def test_a_gpu_that_two_jobs_share_is_charged_to_each_by_half(machine):
     watch(machine, {0: {"kernels": "2/5", "processes": "10:3000000,11:5000000"}}, {10: ADA, 11: BOB})
     for job in ("41337", "41340"):
         found = machine.states(job)
@@ -161,8 +164,7 @@ def test_a_gpu_that_two_jobs_share_is_charged_to_each_by_half(replay):
     assert sums_agree(machine)
 
 
-def test_two_pods_that_share_a_gpu_are_charged_by_what_each_ran(replay):
-    machine = replay()
+def test_two_pods_that_share_a_gpu_are_charged_by_what_each_ran(machine):
     pods = [Owner("kubernetes", name, namespace="ml", pod=name, container="main") for name in ("large", "small")]
     machine.allocations = [Allocation("0", pod, "kubelet") for pod in pods]
     told = {"kernels": "5/5", "processes": "10:3000000,11:5000000", "parts": "10:70,11:30"}
@@ -177,8 +179,7 @@ def test_two_pods_that_share_a_gpu_are_charged_by_what_each_ran(replay):
     assert sums_agree(machine)
 
 
-def test_of_a_shared_gpu_each_job_has_its_kernels_and_half_of_the_rest(replay):
-    machine = replay()
+def test_of_a_shared_gpu_each_job_has_its_kernels_and_half_of_the_rest(machine):
     told = {"kernels": "2/5", "processes": "10:3000000,11:5000000", "parts": "10:75,11:25"}
     watch(machine, {0: told}, {10: ADA, 11: BOB})
     for job, busy in ("41337", 0.3), ("41340", 0.1):
@@ -214,8 +215,7 @@ def test_a_mig_instance_without_a_basis_is_unknown_and_not_held(replay):
     assert {*machine.states("41337")} == {"unknown"}
 
 
-def test_heat_takes_its_share_of_the_busy_time_and_a_power_cap_takes_none(replay):
-    machine = replay()
+def test_heat_takes_its_share_of_the_busy_time_and_a_power_cap_takes_none(machine):
     hot = {"kernels": "5/5", "processes": "10:1"}
     machine.driver.gpus[0]["field"] |= {"75": "1000000000@300000000", "74": "1000000000@900000000"}
     machine.driver.gpus[0]["reasons"] = 4  # the software power cap
@@ -228,8 +228,7 @@ def test_heat_takes_its_share_of_the_busy_time_and_a_power_cap_takes_none(replay
 @pytest.mark.parametrize(
     ("reasons", "throttled"), [(0x04, False), (0x80, True), (0x20, True), (0x08, True), (0x01, False)]
 )
-def test_without_counters_the_reasons_of_low_clocks_tell_a_throttle(replay, reasons, throttled):
-    machine = replay()
+def test_without_counters_the_reasons_of_low_clocks_tell_a_throttle(machine, reasons, throttled):
     machine.driver.gpus[0]["field"]["75"] = None
     watch(machine, {0: {"kernels": "5/5", "processes": "10:1", "reasons": reasons}}, {10: ADA}, seconds=60)
     assert ("throttled" in machine.states("41337")) == throttled
@@ -288,8 +287,7 @@ def test_energy_is_that_of_the_power_where_the_counter_stands_still(replay):
     assert energy == pytest.approx(69000, rel=0.02)
 
 
-def test_what_was_not_read_for_over_two_intervals_is_unseen(replay):
-    machine = replay()
+def test_what_was_not_read_for_over_two_intervals_is_unseen(machine):
     watch(machine, {0: {"kernels": "5/5", "processes": "10:1"}}, {10: ADA}, seconds=50)
     machine.tick(3600)
     found = machine.states("41337")
@@ -297,16 +295,14 @@ def test_what_was_not_read_for_over_two_intervals_is_unseen(replay):
     assert sum(found.values()) == pytest.approx(3650, abs=0.5)
 
 
-def test_samples_that_have_one_time_stamp_count_once_and_end_nothing(replay):
-    machine = replay()
+def test_samples_that_have_one_time_stamp_count_once_and_end_nothing(machine):
     watch(machine, {0: {"kernels": "2/5", "processes": "10:1", "samples": {"same": 3}}}, {10: ADA}, seconds=600)
     # A reading may cut two samples of 1/6 s off from the one with their time: 40 s in 120 readings.
     assert machine.states("41337")["busy"] == pytest.approx(240, abs=40)
     assert "driver samples" in machine.processor.describe()
 
 
-def test_after_the_clock_was_set_back_the_samples_serve_again(replay):
-    machine = replay()
+def test_after_the_clock_was_set_back_the_samples_serve_again(machine):
     watch(machine, {0: {"kernels": "0.2/5", "processes": "10:1"}}, {10: ADA}, seconds=100)
     machine.driver.let_pass(7200)
     machine.tick()

@@ -27,8 +27,7 @@ def sums(machine):
     return answer["charged_seconds"], answer["allocated_seconds"]
 
 
-def test_instances_that_are_made_again_keep_the_sums_and_restart_their_counters():
-    machine = Machine()
+def test_instances_that_are_made_again_keep_the_sums_and_restart_their_counters(machine):
     for devices in ({"0.1": {"active": 0.2, "slices": 0.5}}, {"0": {"active": 0.2}}) * 2:
         for _ in range(3):
             machine.tick([(place, 10) for place in devices], devices, owners={10: ADA})
@@ -39,8 +38,7 @@ def test_instances_that_are_made_again_keep_the_sums_and_restart_their_counters(
     assert machine.at - idle.start_time <= 15 * SECOND
 
 
-def test_a_job_that_ends_on_a_gpu_that_does_not_answer_is_charged_no_more():
-    machine = Machine()
+def test_a_job_that_ends_on_a_gpu_that_does_not_answer_is_charged_no_more(machine):
     both = {"owners": {10: ADA, 11: BOB}, "uses": [GroupUse(ADA), GroupUse(BOB)]}
     for _ in range(2):
         machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, **both)
@@ -64,8 +62,7 @@ def test_a_user_without_a_process_left_is_not_charged_for_a_lost_gpu():
     assert machine.processor.answer()["devices"][1]["holders"] == []
 
 
-def test_a_job_that_ends_while_no_device_answers_is_gone():
-    machine = Machine()
+def test_a_job_that_ends_while_no_device_answers_is_gone(machine):
     for _ in range(2):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, uses=[GroupUse(ADA)])
     for told in ({"uses": [GroupUse(ADA)]}, {"missing": {"jobs": "1 job is left out"}}):
@@ -100,8 +97,7 @@ def test_while_the_collector_of_jobs_hangs_nobody_is_charged():
     assert sums(machine)[0] == pytest.approx(sums(machine)[1])
 
 
-def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collector_answers():
-    machine = Machine()
+def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collector_answers(machine):
     jobs = JobFacts(0, {10: ADA}, uses=[GroupUse(ADA)])
     for tick in range(10):
         machine.moment += 5 * SECOND
@@ -116,8 +112,7 @@ def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collect
     assert spent(machine, 41337) == {"busy": 10.0 + 45.0}
 
 
-def test_a_reading_that_is_older_than_the_last_one_counts_no_time_twice():
-    machine = Machine()
+def test_a_reading_that_is_older_than_the_last_one_counts_no_time_twice(machine):
     for seconds in (5, 5, 5, -10, 5, 5):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, seconds=seconds)
     assert spent(machine, 41337) == {"busy": 10.0}
@@ -132,8 +127,7 @@ def test_a_reading_that_is_older_than_the_last_one_counts_no_time_twice():
         (float("inf"), {"busy": 10.0}),
     ],
 )
-def test_an_invalid_share_ends_no_tick_and_makes_no_negative_time(active, states):
-    machine = Machine()
+def test_an_invalid_share_ends_no_tick_and_makes_no_negative_time(machine, active, states):
     for _ in range(3):
         odd = {"active": active, "idle": float("nan"), "energy": float("-inf"), "throttled": float("nan")}
         machine.tick([(0, 10)], {0: odd}, owners={10: ADA})
@@ -141,8 +135,7 @@ def test_an_invalid_share_ends_no_tick_and_makes_no_negative_time(active, states
     assert machine.values("job.energy") == {("41337",): 0.0}
 
 
-def test_energy_by_power_counts_for_two_intervals_at_most():
-    machine = Machine()
+def test_energy_by_power_counts_for_two_intervals_at_most(machine):
     for seconds in (5, 5, 3600):
         machine.moment += seconds * SECOND
         machine.at += seconds * SECOND
@@ -170,8 +163,7 @@ def test_a_job_that_slurm_left_in_the_mapping_does_not_win_over_the_one_that_run
     assert machine.values("job.gpus") == {("41340", "mapping"): 1.0}, "it has a cgroup"
 
 
-def test_two_jobs_of_one_name_have_separate_rows():
-    machine = Machine()
+def test_two_jobs_of_one_name_have_separate_rows(machine):
     pods = [Owner("kubernetes", "train-0", namespace=name) for name in ("a", "b")]
     for _ in range(2):
         machine.tick(

@@ -36,6 +36,11 @@ def recorder(pipeline, folder, **more):
     return Recorder(Config(interval=1.0, **more), pipeline, lambda: common, folder, history=history)
 
 
+@pytest.fixture
+def made(pipeline, tmp_path):
+    return recorder(pipeline, tmp_path)
+
+
 def finish(made):
     """End the recorder, and wait until all is written, however slow this machine is."""
     made.end()
@@ -57,8 +62,7 @@ def run(made, seconds, *, xid_at=None, begun=None):
     return begun
 
 
-def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_later(tmp_path, pipeline):
-    made = recorder(pipeline, tmp_path)
+def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_later(made, tmp_path, pipeline):
     begun = run(made, 30)
     made.note_job("7", "nothing to see", True)
     made.note_job("8", "its GPUs wait for files", True)
@@ -149,8 +153,7 @@ def test_an_agent_for_which_a_state_folder_has_no_recorder_left_says_so(tmp_path
     assert made.seal() == {"sealed": False}
 
 
-def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
-    made = recorder(pipeline, tmp_path)
+def test_an_xid_seals_an_incident_with_two_minutes_after_it(made, tmp_path, pipeline, caplog):
     begun = run(made, 300, xid_at=100)
     finish(made)
     (path,) = recordings_in(tmp_path / "incidents")
@@ -163,8 +166,7 @@ def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, 
     assert f"gpu 0 had Xid 79; the minutes around it are in {path}" in caplog.text
 
 
-def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_before(tmp_path, pipeline):
-    made = recorder(pipeline, tmp_path)
+def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_before(made, tmp_path):
     begun = run(made, 30, xid_at=20)
     run(made, 30, begun=begun - 7200 * S)
     finish(made)
@@ -206,8 +208,7 @@ def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent
     ]
 
 
-def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
-    made = recorder(pipeline, tmp_path)
+def test_a_run_without_an_incident_leaves_nothing(made, tmp_path):
     run(made, 30)
     finish(made)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
@@ -217,8 +218,7 @@ def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
 @pytest.mark.parametrize(
     ("code", "text"), [("3:0", "ended with 3"), ("0:9", "was ended by signal 9"), ("7", "ended with 7")]
 )
-def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, code, text):
-    made = recorder(pipeline, tmp_path)
+def test_a_job_that_failed_begins_an_incident_that_names_it(made, tmp_path, code, text):
     run(made, 30)
     assert made.seal("41337", code)["sealed"]
     finish(made)
@@ -228,8 +228,7 @@ def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, 
     assert path.stem.endswith("-job")
 
 
-def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_path, pipeline):
-    made = recorder(pipeline, tmp_path)
+def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(made, tmp_path):
     begun = run(made, 300, xid_at=100)
     for n in range(300, 600):
         dims = Dimensions(gpu="0", xid="79", action="restart_machine")
@@ -266,8 +265,7 @@ def test_the_recorder_is_off_where_it_is_false(tmp_path, pipeline, option, expec
     finish(made)
 
 
-def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_path, pipeline, caplog, monkeypatch):
-    made = recorder(pipeline, tmp_path)
+def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(made, caplog, monkeypatch):
     made._level = logging.WARNING
     monkeypatch.setattr("chipwatch.history.journal.write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     run(made, 5)
@@ -276,8 +274,7 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
     assert made.seal() == {"sealed": False}
 
 
-def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, pipeline, monkeypatch):
-    made = recorder(pipeline, tmp_path)
+def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(made, tmp_path, pipeline, monkeypatch):
     begun = run(made, 10)
     ring = made._ring
     end = time.monotonic() + 60

@@ -49,6 +49,20 @@ def fake(driver):
 
 
 @pytest.fixture
+def two(driver):
+    """A fake driver with two H100."""
+    return driver("h100", 2)
+
+
+@pytest.fixture
+def watched(two, watch):
+    """A collector of the level basic that has read two H100 once."""
+    opened = watch(Level.BASIC)
+    opened.read()
+    return opened
+
+
+@pytest.fixture
 def proc(tmp_path):
     """A /proc of a machine with the driver."""
     folder = tmp_path / "proc"

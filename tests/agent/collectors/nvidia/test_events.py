@@ -19,32 +19,28 @@ def xids(watched):
     }
 
 
-def test_xids_are_counted_by_gpu_and_number_from_the_tick_before_the_first(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
+def test_xids_are_counted_by_gpu_and_number_from_the_tick_before_the_first(two, watched):
     assert xids(watched) == {}
     before = watched.at
-    fake.machine["events"] = "0:79,1:13,1:13,0:31"
+    two.machine["events"] = "0:79,1:13,1:13,0:31"
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (2, before), ("0", "31"): (1, before)}
-    fake.machine["events"] = "1:13"
+    two.machine["events"] = "1:13"
     watched.read()
     assert xids(watched)["1", "13"] == (3, before)
-    del fake.machine["events"]
+    del two.machine["events"]
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (3, before), ("0", "31"): (1, before)}
 
 
-def test_other_events_are_counted_and_a_request_for_a_recovery_is_read_in_the_same_tick(driver, watch):
-    fake = driver("h100", 2)
-    for gpu in fake.gpus:
+def test_other_events_are_counted_and_a_request_for_a_recovery_is_read_in_the_same_tick(two, watch):
+    for gpu in two.gpus:
         gpu["events"] = 0xF008
     watched = watch(Level.BASIC)
     watched.read()
     watched.read()
-    fake.machine["events"] = "0:0:16384,0:0:4096,1:0:8192,1:0:32768,1:0:1"
-    fake.gpus[1]["field"]["230"] = "1u"
+    two.machine["events"] = "0:0:16384,0:0:4096,1:0:8192,1:0:32768,1:0:1"
+    two.gpus[1]["field"]["230"] = "1u"
     read = watched.read()
     assert {name: value for name, value in read.items() if "event" in name} == {
         "gpu.event{event=unavailable,gpu=0}": 1,
@@ -89,15 +85,12 @@ def test_the_xids_of_a_lost_gpu_are_reported(fake, watch):
     assert read == {"gpu.state{gpu=0}": 0, "gpu.xid{action=restart_machine,gpu=0,xid=79}": 1}
 
 
-def test_a_lost_gpu_does_not_block_the_events_of_the_others(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
+def test_a_lost_gpu_does_not_block_the_events_of_the_others(two, watched):
+    two.gpus[0]["lost"] = 1
+    two.machine["wait"] = "!15"
     watched.read()
-    fake.gpus[0]["lost"] = 1
-    fake.machine["wait"] = "!15"
-    watched.read()
-    del fake.machine["wait"]
-    fake.machine["events"] = "1:31"
+    del two.machine["wait"]
+    two.machine["events"] = "1:31"
     watched.read()
     assert xids(watched).keys() == {("1", "31")}
     assert watched.problems == []
@@ -126,16 +119,15 @@ def test_failing_events_are_one_problem(driver, watch):
      (48, "see_workflow", DEGRADED), (149, "see_workflow", DEGRADED), (78, "update_software", DEGRADED),
      (45, "see_workflow", None), (13, "restart_app", None), (63, "ignore", None), (167, "none", None), (999, "none", None)],
 )  # fmt: skip
-def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(driver, watch, xid, action, severity):
-    fake = driver("h100", 2)
+def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(two, watch, xid, action, severity):
     watched, recent = watch(Level.BASIC), EventHistory([], born=START)
     watched.read()
     recent.take(watched.points, watched.at)
-    fake.machine["events"] = f"1:{xid}"
+    two.machine["events"] = f"1:{xid}"
     watched.read()
     recent.take(watched.points, watched.at)
-    del fake.machine["events"]
-    fake.tell()
+    del two.machine["events"]
+    two.tell()
     assert [p.dims["action"] for p in watched.points if p.metric.name == "gpu.xid"] == [action]
     found = [(one.severity, one.about, one.says) for one in reasons(recent.series(watched.at))]
     assert found == ([(severity, "gpu 1", f"had Xid {xid}")] if severity else [])

@@ -81,16 +81,15 @@ def test_an_instance_is_asked_for_its_number_until_the_driver_knows_it(driver, w
     assert "gpu.utilization{gpu=0,mig=0}" in watched.read(5)
 
 
-def test_gpm_compares_no_sample_from_before_a_loss(driver, watch):
-    fake = driver("h100", 2)
-    fake.machine["driver"] = "615.71.03"
-    fake.gpus[0]["gpm"] |= {"102": 100}
+def test_gpm_compares_no_sample_from_before_a_loss(two, driver, watch):
+    two.machine["driver"] = "615.71.03"
+    two.gpus[0]["gpm"] |= {"102": 100}
     watched = watch(Level.DETAILED)
     watched.read()
     assert watched.read()["gpu.c2c.sent{gpu=0}"] == 100 << 20
-    fake.gpus[0]["lost"] = 1
+    two.gpus[0]["lost"] = 1
     watched.read()
-    del fake.gpus[0]["lost"]
+    del two.gpus[0]["lost"]
     read = watched.read(3600)
     assert read["gpu.state{gpu=0}"] == 1
     assert not [name for name in read if name.startswith(("gpu.sm.active{gpu=0", "gpu.c2c.sent{gpu=0"))]
@@ -121,17 +120,14 @@ def test_processes_have_their_share_again_after_the_clock_was_set_back(fake, wat
     assert shares == [None, 50, None, 70]
 
 
-def test_gpus_that_all_fail_are_searched_by_opening_nvml_again(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    for gpu in fake.gpus:
+def test_gpus_that_all_fail_are_searched_by_opening_nvml_again(two, watched):
+    for gpu in two.gpus:
         gpu.update(dict.fromkeys(("temperature", "power", "limit", "fields", "migs", "minor"), "!999"))
         gpu.update({"utilization": {"gpu": "!999"}, "memory": {"v2": "!999"}})
     watched.read()
-    fake.calls("nvmlInitWithFlags")
+    two.calls("nvmlInitWithFlags")
     watched.read(300)
-    assert fake.calls("nvmlInitWithFlags") == 1
+    assert two.calls("nvmlInitWithFlags") == 1
 
 
 def test_gpus_that_return_beside_a_lost_one_have_the_index_of_nvml(driver, watch):

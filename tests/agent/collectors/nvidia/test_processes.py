@@ -99,16 +99,15 @@ def test_the_gpus_are_read_after_the_tree_has_ended(driver, watch, process, proc
     assert read["gpu.state{gpu=0}"] == 1
 
 
-def test_a_lost_gpu_has_no_process_metrics_and_no_problem_until_it_returns(driver, watch, process):
-    fake = driver("h100", 2)
+def test_a_lost_gpu_has_no_process_metrics_and_no_problem_until_it_returns(two, watch, process):
     process(11345)
     watched = watch(Level.BASIC, pid=11345)
     assert USED in shares(watched)
-    fake.gpus[0] |= {"lost": 1, "handle": "!15"}
+    two.gpus[0] |= {"lost": 1, "handle": "!15"}
     for _ in range(3):
         assert USED not in shares(watched)
         assert watched.problems == []
-    del fake.gpus[0]["lost"], fake.gpus[0]["handle"]
+    del two.gpus[0]["lost"], two.gpus[0]["handle"]
     assert BUSY not in shares(watched, 300)  # the samples cover the time in which it was lost
     assert BUSY in shares(watched)
 

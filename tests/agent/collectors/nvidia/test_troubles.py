@@ -41,12 +41,11 @@ def spoilt(place, code):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_error_of_any_query_affects_only_its_reading(driver, watch, place):
-    fake = driver("h100", 2)
-    healthy = fake.gpus[0].get(place)
+def test_an_error_of_any_query_affects_only_its_reading(two, watch, place):
+    healthy = two.gpus[0].get(place)
     for code in CODES:
         wrong = spoilt(PLACES[place], code)
-        fake.gpus[0][place] = {**healthy, **wrong} if isinstance(healthy, dict) else wrong
+        two.gpus[0][place] = {**healthy, **wrong} if isinstance(healthy, dict) else wrong
         gpu = watch()
         gpu.read()
         said = gpu.problems
@@ -85,14 +84,13 @@ def test_a_lost_gpu_has_state_0_and_the_others_are_read(driver, watch):
     assert gpu.collector.describe().endswith(", 1 lost")
 
 
-def test_a_gpu_that_returns_is_read_again_and_its_counters_continue(driver, watch):
-    fake = driver("h100", 2)
+def test_a_gpu_that_returns_is_read_again_and_its_counters_continue(two, watch):
     gpu = watch()
     first = gpu.at + 1_000_000_000
     gpu.read()
-    fake.gpus[1]["lost"] = 1
+    two.gpus[1]["lost"] = 1
     gpu.read(10)
-    del fake.gpus[1]["lost"]
+    del two.gpus[1]["lost"]
     gpu.read(300)
     read = gpu.read(10)
     assert read["gpu.state{gpu=1}"] == 1
@@ -129,42 +127,35 @@ def states(read):
     return {name.partition("gpu=")[2].rstrip("}"): value for name, value in read.items() if "state" in name}
 
 
-def test_a_new_gpu_is_found_within_five_minutes_under_an_unused_index(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.gpus.insert(0, fake.gpus[0] | {"uuid": f"{NEW}0", "temperature": 33})
+def test_a_new_gpu_is_found_within_five_minutes_under_an_unused_index(two, watched):
+    two.gpus.insert(0, two.gpus[0] | {"uuid": f"{NEW}0", "temperature": 33})
     read = watched.read(300)
     assert states(read) == {"0": 1, "1": 1, "2": 1}
     assert read["gpu.temperature{gpu=2}"] == 33
 
 
-def test_a_gpu_that_was_reset_is_read_again_within_ten_seconds(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.gpus[1]["lost"] = 1
+def test_a_gpu_that_was_reset_is_read_again_within_ten_seconds(two, watched):
+    two.gpus[1]["lost"] = 1
     for _ in range(20):
         assert states(watched.read(5)) == {"0": 1, "1": 0}
-    del fake.gpus[1]["lost"]
+    del two.gpus[1]["lost"]
     watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
     watched.read(5), watched.read(5), watched.read(5)
-    fake.calls("nvmlDeviceGetCount_v2")
+    two.calls("nvmlDeviceGetCount_v2")
     for _ in range(50):
         watched.read(5)
-    assert fake.calls("nvmlDeviceGetCount_v2") == 0, "nothing is lost: it is searched every five minutes"
+    assert two.calls("nvmlDeviceGetCount_v2") == 0, "nothing is lost: it is searched every five minutes"
 
 
-def test_what_a_gpu_did_not_support_is_asked_again_after_a_reset(driver, watch):
-    fake = driver("h100", 2)
-    fake.gpus[1]["utilization"] = {"gpu": "!3", "memory": "!3"}
+def test_what_a_gpu_did_not_support_is_asked_again_after_a_reset(two, watch):
+    two.gpus[1]["utilization"] = {"gpu": "!3", "memory": "!3"}
     watched = watch(Level.BASIC)
     assert "gpu.utilization{gpu=1}" not in watched.read()
-    fake.gpus[1]["lost"] = 1
+    two.gpus[1]["lost"] = 1
     watched.read(5)
-    del fake.gpus[1]["lost"]
-    fake.gpus[1]["utilization"] = fake.gpus[0]["utilization"]
+    del two.gpus[1]["lost"]
+    two.gpus[1]["utilization"] = two.gpus[0]["utilization"]
     watched.read(10)
     assert "gpu.utilization{gpu=1}" in watched.read(10)
 
@@ -224,33 +215,27 @@ def test_a_gpu_that_returns_takes_its_index_also_beside_a_new_one(driver, watch)
     }  # fmt: skip
 
 
-def test_gpus_stay_lost_while_the_driver_is_loaded_again_and_are_found_soon_after(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
+def test_gpus_stay_lost_while_the_driver_is_loaded_again_and_are_found_soon_after(two, watched):
+    two.gpus[0]["lost"] = two.gpus[1]["lost"] = 1
     watched.read(5)
-    fake.machine["init"] = "!9"
+    two.machine["init"] = "!9"
     for _ in range(20):
         assert states(watched.read(10)) == {"0": 0, "1": 0}
         assert "the kernel module is not loaded" in watched.problems[0]
-    del fake.machine["init"], fake.gpus[0]["lost"], fake.gpus[1]["lost"]
+    del two.machine["init"], two.gpus[0]["lost"], two.gpus[1]["lost"]
     watched.read(5), watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
     assert watched.problems == []
 
 
-def test_a_gpu_without_a_handle_after_nvml_was_reopened_stays_lost(driver, watch):
-    fake = driver("h100", 2)
-    watched = watch(Level.BASIC)
-    watched.read()
-    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
+def test_a_gpu_without_a_handle_after_nvml_was_reopened_stays_lost(two, watched):
+    two.gpus[0]["lost"] = two.gpus[1]["lost"] = 1
     watched.read(5)
-    del fake.gpus[0]["lost"], fake.gpus[1]["lost"]
-    fake.gpus[1]["handle"] = "!999"
+    del two.gpus[0]["lost"], two.gpus[1]["lost"]
+    two.gpus[1]["handle"] = "!999"
     watched.read(10)
     assert states(watched.read(5)) == {"0": 1, "1": 0}
-    del fake.gpus[1]["handle"]
+    del two.gpus[1]["handle"]
     watched.read(5)
     assert states(watched.read(5)) == {"0": 1, "1": 1}
 
@@ -277,27 +262,25 @@ def test_a_gpu_without_the_wanted_instance_is_not_lost_but_not_read(driver, watc
     assert states(watched.read(300)) == {"0": 1}
 
 
-def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
-    fake = driver("h100", 2)
-    fake.gpus[1]["handle"] = "!15"
+def test_a_gpu_that_was_lost_before_open_has_state_0(two, watch):
+    two.gpus[1]["handle"] = "!15"
     watched = watch(Level.BASIC, dimensions=("uuid",))
     watched.read()
     assert watched.problems == []
     states = {
         point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
     }
-    assert states == {"0": (1, fake.gpus[0]["uuid"]), "1": (0, "unknown")}
-    del fake.gpus[1]["handle"]
+    assert states == {"0": (1, two.gpus[0]["uuid"]), "1": (0, "unknown")}
+    del two.gpus[1]["handle"]
     watched.read(300)
     states = {
         point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
     }
-    assert states == {"0": (1, fake.gpus[0]["uuid"]), "1": (1, fake.gpus[1]["uuid"])}
+    assert states == {"0": (1, two.gpus[0]["uuid"]), "1": (1, two.gpus[1]["uuid"])}
 
 
-def test_a_forbidden_gpu_is_reported_and_the_others_are_read(driver, watch):
-    fake = driver("h100", 2)
-    fake.gpus[0]["handle"] = "!4"
+def test_a_forbidden_gpu_is_reported_and_the_others_are_read(two, watch):
+    two.gpus[0]["handle"] = "!4"
     watched = watch(Level.BASIC)
     read = watched.read()
     assert read["gpu.state{gpu=1}"] == 1
@@ -305,16 +288,15 @@ def test_a_forbidden_gpu_is_reported_and_the_others_are_read(driver, watch):
     assert watched.problems == ["GPU 0: Insufficient Permissions (NVML 4)"]
 
 
-def test_nvml_is_reopened_only_when_every_gpu_is_lost(driver, watch):
-    fake = driver("h100", 2)
+def test_nvml_is_reopened_only_when_every_gpu_is_lost(two, watch):
     watched = watch(Level.ALL)
     watched.read()
-    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
-    fake.calls("nvmlInitWithFlags")
+    two.gpus[0]["lost"] = two.gpus[1]["lost"] = 1
+    two.calls("nvmlInitWithFlags")
     assert set(watched.read().values()) == {0}
     assert set(watched.read(10).values()) == {0}
-    inits = fake.calls("nvmlInitWithFlags")
-    fake.gpus[0].pop("lost"), fake.gpus[1].pop("lost")
+    inits = two.calls("nvmlInitWithFlags")
+    two.gpus[0].pop("lost"), two.gpus[1].pop("lost")
     watched.read(300)
     read = watched.read(1)
     assert (inits, read["gpu.state{gpu=0}"], read["gpu.sm.active{gpu=1}"]) == (1, 1, 98.25)
@@ -402,8 +384,7 @@ def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver,
     assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, 0 if actions else 1)
 
 
-def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_series(driver, watch):
-    fake = driver("h100", 2)
+def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_series(two, watch):
     watched = watch(Level.BASIC)
     for action, shown, state in (
         ("0u", {}, 1),
@@ -412,16 +393,15 @@ def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_ser
         (None, {}, 1),
         ("0u", {"drain_p2p": 0, "gpu_reset": 0}, 1),
     ):
-        fake.gpus[0]["field"]["230"] = action
+        two.gpus[0]["field"]["230"] = action
         read = watched.read(3700)
         assert (recoveries(read), read["gpu.state{gpu=0}"]) == (shown, state)
     assert watched.problems == []
 
 
 @pytest.mark.parametrize("level", [Level.BASIC, Level.DETAILED, Level.ALL])
-def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(driver, watch, level):
-    fake = driver("h100", 2)
-    healthy = fake.gpus[0].copy()
+def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(two, watch, level):
+    healthy = two.gpus[0].copy()
     wrong = {
         "memory": {"total": "!999"},
         "temperature": "!999",
@@ -436,7 +416,7 @@ def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(driver,
     }
     watched = watch(level)
     for broken, state in ((wrong, 0), ({}, 1), (wrong, 0)):
-        fake.gpus[0] = healthy | broken
+        two.gpus[0] = healthy | broken
         for seconds in (10, 1):
             read = watched.read(seconds)
             assert (read["gpu.state{gpu=0}"], read["gpu.state{gpu=1}"]) == (state, 1)
@@ -463,18 +443,17 @@ def test_gpus_are_read_on_while_the_driver_cannot_count_them(fake, watch):
 
 
 @pytest.mark.parametrize("code", GONE)
-def test_a_driver_that_is_loaded_again_is_opened_again_within_ten_seconds(driver, watch, code):
-    fake = driver("h100", 2)
+def test_a_driver_that_is_loaded_again_is_opened_again_within_ten_seconds(two, watch, code):
     watched = watch()
     healthy = watched.read().keys()
-    for gpu in fake.gpus:
+    for gpu in two.gpus:
         gpu["utilization"] = {"gpu": f"!{code}"}
-    fake.machine["init"] = f"!{code}"
+    two.machine["init"] = f"!{code}"
     assert watched.read()["gpu.state{gpu=0}"] == 0
     assert watched.read()["gpu.state{gpu=1}"] == 0
     assert [text for text in watched.problems if "NVML: " in text]
-    del fake.machine["init"]
-    for gpu in fake.gpus:
+    del two.machine["init"]
+    for gpu in two.gpus:
         gpu["utilization"] = {"gpu": 5, "memory": 5}
     for _ in range(2):
         read = watched.read(10)

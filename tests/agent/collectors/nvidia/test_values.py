@@ -42,6 +42,11 @@ DETAILED = {
 }
 
 
+@pytest.fixture
+def gb300(driver):
+    return driver("gb300")
+
+
 def seldom(watched, seconds=1.0):
     """Read, and return the values that this module is about."""
     watched.read(seconds)
@@ -61,12 +66,11 @@ def test_the_values_of_a_gb300_equal_its_profile(driver, watch):
 
 
 @pytest.mark.parametrize(("level", "expected"), [(Level.BASIC, {}), (Level.DETAILED, DETAILED)])
-def test_a_lower_level_neither_yields_nor_asks_for_values_of_a_higher_one(driver, watch, level, expected):
-    fake = driver("gb300")
+def test_a_lower_level_neither_yields_nor_asks_for_values_of_a_higher_one(gb300, watch, level, expected):
     gpu = watch(level)
-    fake.calls("nvmlDeviceGetMarginTemperature")
+    gb300.calls("nvmlDeviceGetMarginTemperature")
     assert seldom(gpu) == expected
-    assert fake.calls("nvmlDeviceGetMarginTemperature") == 1, "a verdict needs it at any level"
+    assert gb300.calls("nvmlDeviceGetMarginTemperature") == 1, "a verdict needs it at any level"
     numbers = {number for fields in (gpu_fields(gpu).values()) for number, _ in fields}
     rows = {number: row for number, row in (ROWS | LINK_FIELDS).items() if row.metric is not FAULT}
     assert {number for number in numbers & {*rows} if rows[number].value not in JUDGED} == {SHUTDOWN_LIMIT}
@@ -78,15 +82,14 @@ def gpu_fields(watched):
     return {"own": gpu.health._fields._keys, "links": gpu.health._link_fields._keys}
 
 
-def test_fields_that_a_gpu_lacks_are_left_out_of_the_next_call_and_asked_again_after_an_hour(driver, watch):
-    fake = driver("gb300")
+def test_fields_that_a_gpu_lacks_are_left_out_of_the_next_call_and_asked_again_after_an_hour(gb300, watch):
     gpu = watch()
     gpu.read()
     gpu.read(PAUSE)
     fields = gpu_fields(gpu)
     assert len([key for key in fields["own"] if key[0] == 165]) == 18 < MOST_LINKS
     assert not {number for number, _ in fields["links"]} & {161, 162, 163}, "of NVLink 4"
-    fake.gpus[0]["field"]["161.3"] = 7
+    gb300.gpus[0]["field"]["161.3"] = 7
     gpu.read(PAUSE)
     assert "gpu.link.errors{gpu=0,kind=nvlink_replay}" not in gpu.faults
     gpu.read(3600)
@@ -95,29 +98,26 @@ def test_fields_that_a_gpu_lacks_are_left_out_of_the_next_call_and_asked_again_a
 
 
 @pytest.mark.parametrize("has_field", [True, False])
-def test_links_that_are_down_are_counted_by_the_field_or_one_by_one(driver, watch, has_field):
-    fake = driver("gb300")
-    fake.gpus[0] |= {"links_down": 3} | ({} if has_field else {"link_fields": 0})
-    fake.calls("nvmlDeviceGetNvLinkState")
+def test_links_that_are_down_are_counted_by_the_field_or_one_by_one(gb300, watch, has_field):
+    gb300.gpus[0] |= {"links_down": 3} | ({} if has_field else {"link_fields": 0})
+    gb300.calls("nvmlDeviceGetNvLinkState")
     gpu = watch()
     read = seldom(gpu)
     assert read["gpu.links{gpu=0,kind=nvlink,state=down}"] == 3
     assert read["gpu.links{gpu=0,kind=nvlink,state=up}"] == 15
-    assert bool(fake.calls("nvmlDeviceGetNvLinkState")) is not has_field
+    assert bool(gb300.calls("nvmlDeviceGetNvLinkState")) is not has_field
 
 
-def test_a_link_that_sleeps_is_up_and_one_with_an_odd_error_leaves_the_count_open(driver, watch):
-    fake = driver("gb300")
-    fake.gpus[0]["field"] |= {"165.4": "2u"}
+def test_a_link_that_sleeps_is_up_and_one_with_an_odd_error_leaves_the_count_open(gb300, watch):
+    gb300.gpus[0]["field"] |= {"165.4": "2u"}
     gpu = watch()
     assert seldom(gpu)["gpu.links{gpu=0,kind=nvlink,state=up}"] == 18
-    fake.gpus[0]["field"] |= {"165.4": "!999"}
+    gb300.gpus[0]["field"] |= {"165.4": "!999"}
     assert "gpu.links{gpu=0,kind=nvlink,state=up}" not in seldom(gpu, PAUSE)
 
 
-def test_links_to_the_cpu_are_up_down_or_at_low_power(driver, watch):
-    fake = driver("gb300")
-    fake.gpus[0]["field"] |= {"171.1": "0u", "234": "1u"}
+def test_links_to_the_cpu_are_up_down_or_at_low_power(gb300, watch):
+    gb300.gpus[0]["field"] |= {"171.1": "0u", "234": "1u"}
     read = seldom(watch())
     assert [read[f"gpu.links{{gpu=0,kind=c2c,state={state}}}"] for state in ("up", "down", "low_power")] == [1, 1, 1]
 
@@ -146,18 +146,16 @@ def test_a_link_that_fails_or_goes_and_comes_back_adds_only_what_it_counted_mean
 
 
 @pytest.mark.parametrize("fabric", [{"state": 2}, {"state": 1}, {"status": 999}])
-def test_a_gpu_outside_the_fabric_has_neither_cluster_nor_clique(driver, watch, fabric):
-    fake = driver("gb300")
-    fake.gpus[0]["fabric"] |= fabric
+def test_a_gpu_outside_the_fabric_has_neither_cluster_nor_clique(gb300, watch, fabric):
+    gb300.gpus[0]["fabric"] |= fabric
     read = seldom(watch())
     assert {name: value for name, value in read.items() if "fabric" in name} == {
         "gpu.fabric{clique=none,cluster=none,gpu=0}": 0
     }
 
 
-def test_the_worst_link_has_the_rate_of_bit_errors(driver, watch):
-    fake = driver("gb300")
-    fake.gpus[0]["field"] |= {"220.3": 0x20B, "220.4": 0x10B, "222.1": "0d"}
+def test_the_worst_link_has_the_rate_of_bit_errors(gb300, watch):
+    gb300.gpus[0]["field"] |= {"220.3": 0x20B, "220.4": 0x10B, "222.1": "0d"}
     read = seldom(watch())
     assert read["gpu.nvlink.bit_error_rate{gpu=0,kind=effective}"] == pytest.approx(2e-11)
     assert read["gpu.nvlink.bit_error_rate{gpu=0,kind=symbol}"] == 0
@@ -223,12 +221,11 @@ def test_rare_values_of_eight_gpus_are_not_all_read_in_one_tick(driver, watch):
 
 
 @pytest.mark.parametrize("garbage", ["nand", "infd", "-1s", "18446744073709549568", "4294967295u"])
-def test_garbage_in_fields_is_absent_and_no_error(driver, watch, garbage):
-    fake = driver("gb300")
+def test_garbage_in_fields_is_absent_and_no_error(gb300, watch, garbage):
     gpu = watch()
     gpu.read()
-    fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], garbage)
-    fake.gpus[0]["margin"] = 2**31 - 1
+    gb300.gpus[0]["field"] = dict.fromkeys(gb300.gpus[0]["field"], garbage)
+    gb300.gpus[0]["margin"] = 2**31 - 1
     read = seldom(gpu, PAUSE)
     assert gpu.problems == []
     assert "gpu.temperature.margin{gpu=0}" not in read

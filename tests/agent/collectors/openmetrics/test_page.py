@@ -26,6 +26,11 @@ def reader(**options):
     return PageReader("e", Endpoint(**options))
 
 
+@pytest.fixture
+def one():
+    return reader()
+
+
 def read(text, at=NOW, **how):
     points, problems = reader().read(answer(text, **how), at)
     assert problems == []
@@ -139,8 +144,7 @@ def test_a_start_time_in_the_future_or_before_all_times_becomes_now(created):
     assert only(f"# TYPE a counter\na_total 4\na_created {created}\n# EOF\n", openmetrics=True).start_time == NOW
 
 
-def test_a_counter_keeps_its_start_time_until_it_falls():
-    one = reader()
+def test_a_counter_keeps_its_start_time_until_it_falls(one):
     start_time = [
         one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n * SECOND)[0][0].start_time
         for n, value in enumerate((5, 5, 7, 2, 3))
@@ -148,22 +152,19 @@ def test_a_counter_keeps_its_start_time_until_it_falls():
     assert start_time == [NOW, NOW, NOW, NOW + 2 * SECOND, NOW + 2 * SECOND]  # it was 0 after the reading of 7
 
 
-def test_a_counter_keeps_its_start_time_when_the_page_gains_a_family():
-    one = reader()
+def test_a_counter_keeps_its_start_time_when_the_page_gains_a_family(one):
     one.read(answer("# TYPE a counter\na 1\n"), NOW)
     (point, _) = one.read(answer("# TYPE a counter\na 2\n# TYPE b gauge\nb 1\n"), NOW + 1)[0]
     assert (point.value, point.start_time) == (2, NOW)
 
 
-def test_a_new_start_time_of_the_page_counts():
-    one = reader()
+def test_a_new_start_time_of_the_page_counts(one):
     text = "# TYPE a counter\na_total {}\na_created {}\n# EOF\n"
     one.read(answer(text.format(5, 100), openmetrics=True), NOW)
     assert one.read(answer(text.format(9, 200), openmetrics=True), NOW + 1)[0][0].start_time == 200 * SECOND
 
 
-def test_a_changed_type_makes_another_metric():
-    one = reader()
+def test_a_changed_type_makes_another_metric(one):
     kinds = [
         one.read(answer(f"# TYPE a {word}\na 1\n"), NOW)[0][0].metric.kind for word in ("gauge", "counter", "gauge")
     ]
@@ -183,8 +184,7 @@ def test_a_sample_with_an_old_timestamp_is_absent(stamp, openmetrics):
     assert len(read(f"a 1 {stamp}\n{end}", at=NOW - 2 * SECOND, openmetrics=openmetrics)) == 1
 
 
-def test_a_series_is_yielded_only_while_the_page_has_it():
-    one = reader()
+def test_a_series_is_yielded_only_while_the_page_has_it(one):
     assert [len(one.read(answer(text), NOW)[0]) for text in ("a 1\nb 1\n", "b 1\n", "a 1\nb 1\n")] == [2, 1, 2]
 
 
@@ -200,16 +200,14 @@ BAD = ["a", "a b", '{b="c"} 1', 'a{b="c" 1', "a{b=c} 1", 'a{b="c} 1', 'a{b="c",b
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_malformed_line_is_left_out_and_reported(bad):
-    one = reader()
+def test_a_malformed_line_is_left_out_and_reported(one, bad):
     for _ in range(2):
         points, problems = one.read(answer(f"a_1 1\n{bad}\nz 2\n"), NOW)
         assert told(points) == {("a_1", ()): 1, ("z", ()): 2}
         assert problems == [f"malformed lines are left out; the first was {bad!r}"]
 
 
-def test_the_message_stays_the_same_while_lines_are_malformed():
-    one = reader()
+def test_the_message_stays_the_same_while_lines_are_malformed(one):
     said = [one.read(answer(f"a x{n}\n"), NOW)[1] for n in range(3)]
     assert said[0] == said[1] == said[2]
     assert one.read(answer("a 1\n"), NOW)[1] == []
@@ -289,8 +287,7 @@ def test_a_known_series_is_read_as_a_new_one(rest):
     assert (told(again[0]), again[1]) == (told(first[0]), first[1])
 
 
-def test_labels_that_keep_changing_do_not_fill_memory():
-    one = reader()
+def test_labels_that_keep_changing_do_not_fill_memory(one):
     for n in range(3000):
         one.read(answer(f'# TYPE a counter\na{{id="{n}"}} 1\na_created{{id="{n}"}} 1\n'), NOW + n)
     assert len(one._texts) + len(one._series) + len(one._created) + len(one._created_texts) < 5000

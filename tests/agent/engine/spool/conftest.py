@@ -23,3 +23,9 @@ def spooled(path):
     yield make
     for spool in made:
         spool.close()
+
+
+@pytest.fixture
+def spool(spooled):
+    """A spool at `path`."""
+    return spooled()

@@ -91,8 +91,7 @@ def test_a_file_is_not_opened_while_points_are_in_flight(spooled, path):
 # -- ends that the file did not take ---------------------------------------------------------------------------------------
 
 
-def test_ends_that_the_file_did_not_take_are_written_later_in_order(spooled, path, locked):
-    spool = spooled()
+def test_ends_that_the_file_did_not_take_are_written_later_in_order(spool, spooled, path, locked):
     for n in (0, 10, 20, 30):
         spool.append(points(n, n + 1, n + 2, n + 3))
     assert take(spool) == [n + m for n in (0, 10, 20, 30) for m in range(4)]
@@ -120,8 +119,7 @@ def overwritten(path, word):
 
 
 @pytest.mark.parametrize("when", ["at the start", "while it runs"])
-def test_bytes_return_to_zero_after_a_corrupt_chunk(spooled, path, when):
-    spool = spooled()
+def test_bytes_return_to_zero_after_a_corrupt_chunk(spool, spooled, path, when):
     for n in range(3):
         spool.append([LOAD.point(1, float(n))._replace(metric=gauge(f"metric.{n}", "1", "Rots."))])
     spool.close()
@@ -137,8 +135,7 @@ def test_bytes_return_to_zero_after_a_corrupt_chunk(spooled, path, when):
     assert spool.ledger.dropped == {"unreadable": 1}
 
 
-def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_is_sent(spooled, path):
-    spool = spooled()
+def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_is_sent(spool, spooled, path):
     for n in range(40):
         spool.append(points(*range(50 * n, 50 * n + 50)))
     spool.close()
@@ -192,8 +189,7 @@ def test_the_age_of_a_chunk_is_that_of_its_newest_point():
     assert drain(spool) == [0, 1, 2]
 
 
-def test_a_chunk_that_cannot_be_read_is_tried_ten_times(spooled, monkeypatch):
-    spool = spooled()
+def test_a_chunk_that_cannot_be_read_is_tried_ten_times(spool, monkeypatch):
     spool.append(points(0))
     spool.append(points(1))
     read = Store.read
@@ -228,8 +224,7 @@ def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
 # -- its file -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_this_version_without_its_columns_is_set_aside(spooled, path):
-    spool = spooled()
+def test_a_file_of_this_version_without_its_columns_is_set_aside(spool, spooled, path):
     spool.append(points(0, 1))
     spool.close()
     with closing(sqlite3.connect(path)) as db:
@@ -241,8 +236,7 @@ def test_a_file_of_this_version_without_its_columns_is_set_aside(spooled, path):
     assert path.with_suffix(".corrupt").exists()
 
 
-def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spooled, path):
-    spool = spooled()
+def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spool, spooled, path):
     spool.append(points(0, 1))
     spool.append(points(2))
     spool.close()
@@ -257,8 +251,7 @@ def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(sp
         assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its counts are impossible")]
 
 
-def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
-    spool = spooled()
+def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spool, path):
     spool.append([LOAD.point(1, 2**70), LOAD.point(1, 2**71)])
     assert rows(path) == []
     assert (spool.bytes, spool.is_due, spool.ledger.dropped) == (0, False, {"unwritable": 2})
@@ -275,8 +268,7 @@ def change_ledger(path, points):
         db.execute("UPDATE ledger SET points = points + ? WHERE entry = 'collected'", (points,))
 
 
-def test_a_ledger_that_counts_too_few_points_makes_no_point_missing(spooled, path):
-    spool = spooled()
+def test_a_ledger_that_counts_too_few_points_makes_no_point_missing(spool, spooled, path):
     spool.append(points(*range(10)))
     spool.close()
     change_ledger(path, -3)
@@ -285,8 +277,7 @@ def test_a_ledger_that_counts_too_few_points_makes_no_point_missing(spooled, pat
     assert (again.file.faults, again.ledger.dropped) == ({}, {})
 
 
-def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(spooled, path):
-    spool = spooled()
+def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(spool, spooled, path):
     spool.append(points(0, 1, 2))
     spool.close()
     change_ledger(path, -100)
@@ -312,8 +303,7 @@ def test_points_in_memory_go_to_the_destination_that_is_bound_later(spooled, pat
     assert ledger(path) == {"collected": 3, "sent": 3}
 
 
-def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spooled, path):
-    spool = spooled()
+def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spool, spooled, path):
     spool.append(points(0))
     spool.append(points(1))
     spool.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
@@ -346,8 +336,7 @@ def test_a_file_that_is_corrupt_while_points_for_another_destination_are_dropped
     assert (second.ledger.balance(), second.bytes) == (0, 0)
 
 
-def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spooled, path):
-    spool = spooled()
+def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spool, path):
     spool.append(points(0))
     assert take(spool) == [0]
     spool.append(points(1))
@@ -373,8 +362,7 @@ def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spoo
     assert (spool.ledger.elsewhere, drain(spool)) == (1, [0, 2])
 
 
-def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, path, locked):
-    spool = spooled()
+def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spool, spooled, path, locked):
     with locked(spool):
         spool.append(points(0, 1))
     assert take(spool) == [0, 1]
@@ -383,8 +371,7 @@ def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, p
     assert drain(spooled()) == [0, 1]
 
 
-def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spooled, path, locked):
-    spool = spooled()
+def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spool, path, locked):
     spool.append(points(0, 1, 2))
     assert take(spool) == [0, 1, 2]
     with locked(spool):
@@ -395,8 +382,7 @@ def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spooled, path,
     assert ledger(path) == {"collected": 9, "sent": 1, "dropped:over budget": 5}
 
 
-def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, path, locked):
-    spool = spooled()
+def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spool, path, locked):
     spool.append(points(0, 1, 2))
     assert take(spool) == [0, 1, 2]
     with locked(spool):
@@ -409,8 +395,7 @@ def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, pa
     assert ledger(path) == {"collected": 4, "sent": 4}
 
 
-def test_no_chunk_is_written_while_ends_are_pending(spooled, path, monkeypatch):
-    spool = spooled()
+def test_no_chunk_is_written_while_ends_are_pending(spool, path, monkeypatch):
     spool.append(points(0, 1))
     assert take(spool) == [0, 1]
 
@@ -426,8 +411,7 @@ def test_no_chunk_is_written_while_ends_are_pending(spooled, path, monkeypatch):
     assert [count for _, count, _ in rows(path)] == [1, 1]
 
 
-def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monkeypatch):
-    spool = spooled()
+def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spool, monkeypatch):
     spool.append(points(0))
     spool.append(points(1))
 
