@@ -1,4 +1,4 @@
-"""What the collectors declare, and points of it."""
+"""Metrics as the collectors declare them, and points of each."""
 
 from functools import cache
 
