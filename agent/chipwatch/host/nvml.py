@@ -107,14 +107,8 @@ def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
 
 def _handle(name: str) -> Callable[..., c_void_p]:
     """Make a function that calls `name` and returns a handle, or raises NVMLError."""
-
-    def get(*args: Any) -> c_void_p:
-        value = c_void_p()
-        if code := functions[name](*args, byref(value)):
-            raise NVMLError(code)
-        return value
-
-    return get
+    get = _struct(name, "P")
+    return lambda *args: c_void_p(*get(*args))
 
 
 def _text(name: str) -> Callable[..., str]:

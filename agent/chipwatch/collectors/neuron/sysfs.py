@@ -92,10 +92,9 @@ class Devices:
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the readings of all devices."""
         if not self._devices:
-            indices = {folder: folder.name.removeprefix("neuron") for folder in sorted(self._folder.glob("neuron*"))}
-            self._devices = [
-                _Device(path, index, self._kept) for path, index in indices.items() if INDEX.fullmatch(index)
-            ]
+            for folder in sorted(self._folder.glob("neuron*")):
+                if INDEX.fullmatch(index := folder.name.removeprefix("neuron")):
+                    self._devices.append(_Device(folder, index, self._kept))
             self._note_lacks()
         if self._rare and self._rare.is_due(at / 1e9):
             _, node = ultraserver(self._sys)
