@@ -76,7 +76,9 @@ def listing(
     """
     metrics, names = catalogue(), None
     if here:
-        metrics, names = _found_here(metrics)
+        machine = discover(load(None, {}), {})
+        metrics = {name: ours for name, ours in metrics.items() if name not in machine.absent}
+        names = {point.metric.name for point in machine.points}
     word = word and word.lower()
     family = plugins.FAMILIES.get(word or "", (word,))
     table = rows({
@@ -98,15 +100,6 @@ def listing(
         body = "\n".join(f"| {' | '.join(row)} |" for row in table)
         return f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n{body}"
     return columns([HEADS, *table], width)
-
-
-def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Metric]], set[str]]:
-    """Read this machine; return the metrics of the collectors that are available, and the names of those read."""
-    machine = discover(load(None, {}), {})
-    return (
-        {name: ours for name, ours in metrics.items() if name not in machine.absent},
-        {point.metric.name for point in machine.points},
-    )
 
 
 def columns(table: Sequence[Row], width: int | None = None) -> str:

@@ -263,13 +263,9 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
     """Yield a line for each dimension with its source, then a line with all, or why they are unknown."""
-    problem: UnknownIdentity | None = None
-    try:
+    with suppress(UnknownIdentity):
         identity.start()
-        if not identity.wait(TIMEOUT):
-            problem = identity.unknown()
-    except UnknownIdentity as unknown:
-        problem = unknown
+        identity.wait(TIMEOUT)
     identity.close()
     dims = identity.known()
     for word, value, remark in identity.entries():
@@ -278,7 +274,7 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
         elif dims is not None:
             yield _line("identity", word, "absent", f"left out until it is known: {remark}", width=18)
     if dims is None:
-        yield False, f"identity   FAILED   {problem}"
+        yield False, f"identity   FAILED   {identity.unknown()}"
     else:
         common = (f"{key}={dims[key]}" for key in dims if key in {*config.common_dims, *config.dims})
         yield True, f"identity   {', '.join(common) or 'no common dimensions asked for'}"

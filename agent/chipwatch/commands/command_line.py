@@ -34,6 +34,7 @@ FOREIGN: Final[Mapping[str, Sequence[str]]] = {
 """Command -> options that only other commands of its word have."""
 ALTERNATIVES: Final = (
     ("json", "csv"), ("token_file", "password_file"), ("hosts", "prometheus"), ("expect", "expect_from"),
+    ("once", "duration"),
 )  # fmt: skip
 """Pairs of options of which a command takes only one; `hosts` are its words."""
 

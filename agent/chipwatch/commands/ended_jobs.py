@@ -32,9 +32,8 @@ def main(given: SimpleNamespace) -> int:
     """Print the jobs that held an accelerator within a time, as text, JSON or CSV; raise ConfigError."""
     name = getattr(given, "job", None)
     if hasattr(given, "prometheus"):
-        files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
-        waiting = say_if_slow("waiting for the store")
-        with closing(PromClient(given.prometheus, Access(**files))) as client, waiting:
+        access = Access(**{key: getattr(given, key) for key in Access._fields if hasattr(given, key)})
+        with closing(PromClient(given.prometheus, access)) as client, say_if_slow("waiting for the store"):
             records = jobs(client, getattr(given, "since", STORE_WINDOW))
     else:
         records = _here(given, time.time_ns() / 1e9 - given.since if hasattr(given, "since") else 0.0)
@@ -47,11 +46,11 @@ def main(given: SimpleNamespace) -> int:
     if form == "text" and not chosen:
         asked = "job" if name is None else f"job {one_line(name)}"
         return show(f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}")
-    cut = [item for item in chosen if item.end_unseen and form == "text"]
     notes = (
         f"job {one_line(item.job, answers.LONGEST)}: the agent did not run at its end;"
         f" up to {amounts.clock(item.end_unseen)} more is unseen"
-        for item in cut
+        for item in chosen
+        if item.end_unseen and form == "text"
     )
     rows = _csv(chosen) if form == "csv" else answers.aligned([_row(record) for record in chosen])
     return show("\n".join((*rows, *notes)))

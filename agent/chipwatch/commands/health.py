@@ -73,22 +73,14 @@ def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:
     for key in ("CONFIG", "SPOOL", "HEALTH"):
         if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
             raise ConfigError(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
-    file = _file(getattr(given, "config", None) or env.get(f"{PREFIX}CONFIG"))
+    path = getattr(given, "config", None) or env.get(f"{PREFIX}CONFIG")
+    file = read_file(Path(path)) if path else {}  # of which only `spool` is checked, to be fast
+    if not isinstance(named := file.get("spool", ""), str) or "\0" in named:
+        raise ConfigError(f"{path}: spool: expected a path, got {named!r}")
     spool, health = (
         getattr(given, key, None) or env.get(f"{PREFIX}{key.upper()}") or file.get(key) for key in ("spool", "health")
     )
     return state_folder(spool and Path(spool), env), health
-
-
-def _file(path: str | None) -> dict[str, Any]:
-    """Read the configuration file; validate only `spool`, to be fast."""
-    if not path:
-        return {}
-    tables = read_file(Path(path))
-    spool = tables.get("spool", "")
-    if not isinstance(spool, str) or "\0" in spool:
-        raise ConfigError(f"{path}: spool: expected a path, got {spool!r}")
-    return tables
 
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -15,8 +14,7 @@ import msgspec
 from chipwatch.base.table import TableColumn, csv_line, table
 from chipwatch.commands import health
 from chipwatch.commands.configured import configured
-from chipwatch.commands.output import OK, say_if_slow, show
-from chipwatch.commands.screen import options
+from chipwatch.commands.output import OK, report, say_if_slow, show
 from chipwatch.contract.errors import CommandError
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.fleet import program
@@ -30,12 +28,11 @@ TIMEOUT: Final = 15.0
 """Seconds after which a node that has not answered counts as silent."""
 INTERVAL, STORE_INTERVAL = 2.0, 15.0
 """Seconds between two requests to a node, and to a store, which gets few new samples per minute."""
-FILES: Final = ("token_file", "password_file", "ca_file")
 
 
 def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: None) -> Poller | PromStore:
     """Return the nodes or the store that the options name; raise ConfigError."""
-    access = Access(**{name: getattr(given, name) for name in (*FILES, "remote") if hasattr(given, name)})
+    access = Access(**{name: getattr(given, name) for name in Access._fields if hasattr(given, name)})
     if hasattr(given, "prometheus"):
         return PromStore(given.prometheus, access, interval or STORE_INTERVAL, wake)
     return Poller(addresses(given.hosts, by_ssh=hasattr(given, "ssh")), access, interval or INTERVAL, wake)
@@ -54,7 +51,7 @@ def print_nodes(given: SimpleNamespace) -> int:
             if asked.trouble and not nodes:
                 raise CommandError(asked.trouble)
             if asked.trouble:
-                sys.stderr.write(f"chipwatch: {asked.trouble}\n")
+                report(asked.trouble, OK)
         finally:
             asked.close()
         every = None
@@ -112,4 +109,4 @@ def screen(given: SimpleNamespace) -> int:
     """Show the nodes on a full screen; return the exit code."""
     config = configured(given)
     interval = config.interval if hasattr(given, "interval") else None
-    return program.run(lambda wake: source(given, interval, wake), options(given, config, []), given, os.environ)
+    return program.run(lambda wake: source(given, interval, wake), given, os.environ)

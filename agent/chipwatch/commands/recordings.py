@@ -90,19 +90,17 @@ def export(given: SimpleNamespace) -> int:
         raise ConfigError("record export: FILE is missing: chipwatch record export run.chipwatch --to csv")
     recorded = load_run(*map(Path, given.words[1:]))
     form, output = getattr(given, "to", "jsonl"), getattr(given, "output", None)
-    if form == "parquet":
-        if output is None:
-            raise ConfigError("record export: --to parquet needs a file: -o run.parquet")
-        _write_parquet(recorded, output)
-        return OK
-    texts = _chunks({"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded))
-    if output is None:
-        for text in texts:
-            show(text)
-        return OK
     try:
-        with output.open("x", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in texts)
+        if form == "parquet":
+            _write_parquet(recorded, output)
+            return OK
+        texts = _chunks({"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded))
+        if output is None:
+            for text in texts:
+                show(text)
+        else:
+            with output.open("x", encoding="utf-8") as file:
+                file.writelines(f"{text}\n" for text in texts)
     except OSError as problem:
         raise CommandError(f"record export: {output}: {os_text(problem)}") from problem
     return OK
@@ -171,8 +169,10 @@ def _word(name: str) -> str:
     return re.sub("[^a-zA-Z0-9_]", "_", name)
 
 
-def _write_parquet(recorded: Recorded, output: Path) -> None:
-    """Write a row for each sample to a Parquet file, by pyarrow or polars; raise CommandError."""
+def _write_parquet(recorded: Recorded, output: Path | None) -> None:
+    """Write a row for each sample to a Parquet file, by pyarrow or polars; raise CommandError or OSError."""
+    if output is None:
+        raise ConfigError("record export: --to parquet needs a file: -o run.parquet")
     table: dict[str, list[Any]] = {key: [] for key in ("time", "name", "kind", "unit", "dims", "value")}
     for column in recorded.columns:
         many, metric = len(column.times), column.metric
@@ -193,5 +193,3 @@ def _write_parquet(recorded: Recorded, output: Path) -> None:
             pl.DataFrame(table).write_parquet(output)
     except ImportError:
         raise CommandError("record export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
-    except OSError as problem:
-        raise CommandError(f"record export: {output}: {os_text(problem)}") from problem

@@ -57,8 +57,6 @@ def main(given: SimpleNamespace) -> int:
         record = _file_of(given.words)
         if "interval" not in config.sources and not config.high_resolution_metrics:
             config = dataclasses.replace(config, interval=RECORDING)
-    if once and duration is not None:
-        raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
     if command and any(beside):
         raise ConfigError("--summary, --parent: not for a command after --, which has a summary; leave them out")
     if beside[1] not in (None, os.getppid()):

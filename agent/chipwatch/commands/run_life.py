@@ -19,7 +19,7 @@ from chipwatch.base.text import count
 from chipwatch.commands.output import say_if_slow
 from chipwatch.config.identity.resolver import Identity
 from chipwatch.config.instances import build_sinks
-from chipwatch.config.load import level_of, recorder_options
+from chipwatch.config.load import recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import text_of
@@ -91,7 +91,7 @@ class AgentRun:
         is_kept = not self.brief or config.spool is not None
         state = folder if is_kept else None  # where the run leaves something on disk
         ring = None if self.brief else recorder_options(config)
-        basic = level_of(ring.level if ring and ring.level else "basic")
+        basic = Level[ring.level.upper()] if ring and ring.level else Level.BASIC
         least = Level.DETAILED if with_details or self.record else basic
         pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
         self.pipeline = pipeline
@@ -182,19 +182,14 @@ class AgentRun:
             log.error("%s", text)
             lost = True
         owes = self.once and any(route.spool.is_due for route in routes)
-        return _all_is_well(pipeline, self.common) and not (lost or cut or wanted.missing or owes)
-
-
-def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
-    """Log how inputs ended; return True if they all ended cleanly and their points could be sent."""
-    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
-    for end in ends:
-        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
-    if common.known() is None:
-        left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        unsent = count(left, "were")
-        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
-    return not ends or (all(end.clean for end in ends) and common.known() is not None)
+        ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
+        for end in ends:
+            log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
+        if is_unknown := self.common.known() is None:
+            unsent = count(sum(route.spool.ledger.spooled for route in routes), "were")
+            log.error("%s; %s not sent; those on disk are sent after the next start", self.common.unknown(), unsent)
+        is_broken = ends and (is_unknown or not all(end.clean for end in ends))
+        return not (lost or cut or wanted.missing or owes or is_broken)
 
 
 def is_for_script(config: Config) -> bool:

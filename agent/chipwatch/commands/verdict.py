@@ -35,13 +35,12 @@ def main(given: SimpleNamespace) -> int:
     """Print the verdict; return its exit code. Raise ConfigError."""
     logging.disable(logging.ERROR)  # the verdict says what is wrong
     caller, words = given.caller, getattr(given, "expect", None)
-    by_type = hasattr(given, "expect_from")
     expected = expect.parse(words) if words is not None else []
     config, timeout = load(getattr(given, "config", None), flags(given)), getattr(given, "timeout", TIMEOUT)
     check_places(config)
     answer, source = readings(config, timeout)
     unknown: list[Unknown] = []
-    if by_type:
+    if hasattr(given, "expect_from"):
         expected = expected_by_type(config, unknown, timeout)
     verdict = judge(answer, expected, config.sys, unknown, source)
     code = code_of(verdict.word, caller)

@@ -36,16 +36,13 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
         kind = group.removeprefix("chipwatch.").removesuffix("s")
-        is_missing = isinstance(problem, ModuleNotFoundError) and _has_extra(registered)
+        from importlib import metadata
+
+        extras = metadata.metadata("chipwatch").get_all("Provides-Extra") or ()
+        is_missing = isinstance(problem, ModuleNotFoundError) and registered in extras
         extra = f"; install chipwatch with the extra '{registered}'" if is_missing else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     return cls
-
-
-def _has_extra(name: str) -> bool:
-    from importlib import metadata
-
-    return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
@@ -75,23 +72,17 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Return plugins by name; leave out one that cannot be built, unless the configuration names it."""
-    built, entries = {}, plugins.installed(group)
+    """Return plugins by name; leave out one that cannot be built, unless it is named or has options."""
+    built, entries, many = {}, plugins.installed(group), group.removeprefix("chipwatch.")
+    named = {*getattr(config, many.removesuffix("s")), config.stdin}
     for name in names:
         try:
             built[name] = build_plugin(group, name, config, entries)
         except (NotLoaded, ConfigError) as problem:
-            _leave_out(group, name, config, problem)
+            if name in named or configuration.is_configured(many, name, config, os.environ):
+                raise
+            log.error("%s; it is left out", problem)  # noqa: TRY400  # not a bug
     return built
-
-
-def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> None:
-    """Log a plugin that cannot be built; raise `problem` if the configuration names it or has options for it."""
-    many = group.removeprefix("chipwatch.")
-    is_named = name in (*getattr(config, many.removesuffix("s")), config.stdin)
-    if is_named or configuration.is_configured(many, name, config, os.environ):
-        raise problem
-    log.error("%s; it is left out", problem)
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:

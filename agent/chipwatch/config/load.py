@@ -17,8 +17,8 @@ from chipwatch.config.convert import convert, nearest, needed_of, options_of, pa
 from chipwatch.config.file import PREFIX, read_file
 from chipwatch.config.identity.names import WORDS
 from chipwatch.config.naming.profiles import PROFILES, profiles
-from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
-from chipwatch.contract.datapoint import Level, is_utf8
+from chipwatch.config.options import TABLES, CollectorOptions, Config, RecorderOptions, SinkOptions
+from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError
 from chipwatch.net.address import parse_address
 
@@ -291,11 +291,6 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
         elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
             raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
     return variables_of(shape, own, prefix) if own else {}  # a call takes time
-
-
-def level_of(name: LevelName) -> Level:
-    """Return the Level with this name."""
-    return Level[name.upper()]
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

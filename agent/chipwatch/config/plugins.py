@@ -32,10 +32,6 @@ CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Proce
 """The base class of each group of plugins."""
 
 
-class UnknownPlugin(LookupError):
-    """No plugin of this name is installed; the message lists the installed ones."""
-
-
 class EntryPoint(NamedTuple):
     """An object that a distribution offers: `module:attribute`, perhaps with extras in brackets after it."""
 
@@ -80,14 +76,11 @@ def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None, contract: type | None = None) -> Any:
     """
-    Import a plugin's class, check it and return it; raise UnknownPlugin, ImportError or ConfigError.
+    Import the class of an installed plugin, check it and return it; raise ImportError or ConfigError.
 
     `contract` is the base class for a group that is not in CONTRACTS; its classes need no Config.
     """
     registry = installed(group) if registry is None else registry
-    if name not in registry:
-        kind = group.removeprefix("chipwatch.").removesuffix("s")
-        raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(registry) or 'none'}")
     with blamed(group, name, "its import fails", (ImportError,)):
         cls = registry[name].load()
     fault = fault_of(cls, contract or CONTRACTS[group]) if isinstance(cls, type) else "is not a class"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
-from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
+from chipwatch.config.load import asked_collectors, collector_options, label_of, sink_options
 from chipwatch.config.naming import rename
 from chipwatch.config.naming.profiles import profiles
 from chipwatch.config.options import Config, SinkOptions
@@ -74,7 +74,7 @@ def view(
 
 def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
     """Return the highest level that any sink wants, and at least `least`."""
-    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
+    return max([least, *(Level[(sink_options(name, config).level or config.level).upper()] for name in config.sink)])
 
 
 def build_sources(
@@ -148,7 +148,7 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
         options = sink_options(name, config)
-        level = level_of(options.level or config.level)
+        level = Level[(options.level or config.level).upper()]
         if fault := preflight.include_fault(options.include, level, metrics):
             raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
 
@@ -200,7 +200,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Metric
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
-    return MetricFilter(level_of(options.level or config.level), options.include, exclude)
+    return MetricFilter(Level[(options.level or config.level).upper()], options.include, exclude)
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:

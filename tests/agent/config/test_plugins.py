@@ -31,15 +31,6 @@ def test_every_plugin_of_this_project_is_installed():
     assert "stdout" in plugins.installed(plugins.SINKS)
 
 
-def test_an_unknown_name_is_refused_with_those_that_are_installed(others):
-    others.add("thing", MODULE, sinks=[("thing", "Thing")])
-    with pytest.raises(plugins.UnknownPlugin) as caught:
-        plugins.load(plugins.SINKS, "nothing")
-    line = str(caught.value)
-    assert line.startswith("no sink 'nothing'; installed: ")
-    assert {"stdout", "thing"} <= set(line.partition("installed: ")[2].split(", "))
-
-
 def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(others):
     assert "thing" not in plugins.installed(plugins.COLLECTORS)
     others.add("thing", MODULE.replace("BASE", "Collector"), collectors=[("thing", "Thing")])

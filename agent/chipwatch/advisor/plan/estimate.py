@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, get_args
@@ -134,7 +134,8 @@ class _Planner:
         metrics = Counter(point.metric.name for point in wanted)
         unmoved = Counter(point.metric.name for point in self._wanted(replace(self._now, moved=True))) - metrics
         load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
-        load = load._replace(watched=self._watched(metrics) * now.series // max(1, self._admitted(wanted)))
+        watched = sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)  # one where hosts are counted
+        load = load._replace(watched=watched * now.series // max(1, self._admitted(wanted)))
         notes: list[str] = []
         if advisor:
             with asked(self._name):
@@ -158,10 +159,6 @@ class _Planner:
             now=now,
             choices=tuple(map(self._choice, self._cases())) if kind != "free" else (),
         )
-
-    def _watched(self, metrics: Mapping[str, int]) -> int:
-        """Return the number of series of one host that alarms evaluate; an alarm that counts hosts evaluates one."""
-        return sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
 
     def _cases(self) -> Iterator[_Case]:
         """Yield each variant of the configuration to price: another level, window or machine dimension."""

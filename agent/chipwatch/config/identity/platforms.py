@@ -96,19 +96,15 @@ class Imds:
             raise NoService(f"{DISABLED} is set")
         six = env.get(MODE, "").lower() == "ipv6"
         address = env.get(ENDPOINT) or ("http://[fd00:ec2::254]" if six else "http://169.254.169.254")
-        self._service, self._hardware, self._token = MetadataService(address, ENDPOINT), hardware, ""
+        self._service, self._hardware, self.token = MetadataService(address, ENDPOINT), hardware, ""
+        """The token; "" until the service has returned one, which only EC2 does."""
         self.url = self._service.url
-
-    @property
-    def has_token(self) -> bool:
-        """True once the service has returned a token, which only EC2 does."""
-        return self._token != ""
 
     def get(self, path: str) -> bytes | None:
         """Return the value at `path`, or None if there is none; renew an expired token once. Raise NoMetadata."""
         status, body = self._get(path)
         if status == 401:
-            self._token = ""
+            self.token = ""
             status, body = self._get(path)
         if status == 404:
             return None
@@ -117,8 +113,8 @@ class Imds:
         return body
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        self._token = self._token or self._new_token()
-        return self._service.request("GET", path, {"X-aws-ec2-metadata-token": self._token})[:2]
+        self.token = self.token or self._new_token()
+        return self._service.request("GET", path, {"X-aws-ec2-metadata-token": self.token})[:2]
 
     def _new_token(self) -> str:
         lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(LIFETIME)}
@@ -149,7 +145,7 @@ class Ec2(RemoteSource):
         self.remote = not hardware.is_fargate
 
     def is_here(self) -> bool:
-        return self._hardware.is_ec2 or (self._imds is not None and self._imds.has_token)
+        return self._hardware.is_ec2 or (self._imds is not None and self._imds.token != "")
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return all values in the identity document."""

@@ -66,11 +66,8 @@ class SourceAnswers:
 
     def __init__(self, sources: Iterable[IdentitySource]) -> None:
         self.sources = [*sources]
-        self._answers: dict[str, IdentityAnswer] = {}
-
-    def note(self, source: IdentitySource, answer: IdentityAnswer) -> None:
-        """Remember the answer of a source."""
-        self._answers[source.name] = answer
+        self.last: dict[str, IdentityAnswer] = {}
+        """Name of a source -> its last answer."""
 
     def may_give(self, word: str, *, wait: bool, remote: bool = False) -> bool:
         """Return whether a source may still find the value of `word`; with `remote`, a source that makes requests."""
@@ -81,12 +78,12 @@ class SourceAnswers:
         """Return why `words` are missing: the messages of sources that may still find them; if none may, of all."""
         asked = [source for source in self.sources if set(source.words) & set(words)]
         relevant = [source for source in asked if self._may_answer(source, wait=True)] or asked
-        answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in relevant}
+        answers = {source.name: self.last.get(source.name, NO_ANSWER) for source in relevant}
         return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
 
     def _may_answer(self, source: IdentitySource, *, wait: bool) -> bool:
         """Return whether a source may still find values. One that has not answered may, if detected or if `wait`."""
-        answer = self._answers.get(source.name)
+        answer = self.last.get(source.name)
         return answer.retry if answer else wait or source.is_here()
 
 
@@ -218,7 +215,7 @@ class Identity:
 
     def _add(self, source: IdentitySource, answer: IdentityAnswer) -> None:
         with self._changed:
-            self._answers.note(source, answer)
+            self._answers.last[source.name] = answer
             self._take(answer.words)
             self._publish()
             if self._running:

@@ -194,10 +194,8 @@ class Poller:
                     self._take(node, body)
                 except TimeoutError:
                     self._lose(node, f"no complete answer in {TIMEOUT:g} s")
-                except (OSError, ConfigError) as problem:
+                except (OSError, ConfigError, BadAnswer) as problem:
                     self._lose(node, os_text(problem))
-                except BadAnswer as problem:
-                    self._lose(node, str(problem))
                 except ValueError:
                     self._lose(node, NOT_HTTP)
             if len(self._nodes) > MAX_KEPT:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from chipwatch.show.fleet.screen import chosen, compose
 from chipwatch.show.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
-from chipwatch.show.top.program import Top, TopOptions, show
+from chipwatch.show.top.program import Top, show
 from chipwatch.show.top.screen import Look
 from chipwatch.show.top.terminal import Terminal, refused
 from chipwatch.show.top.view import Row, View
@@ -70,8 +69,8 @@ class FleetTop(Top):
 
     view: FleetView
 
-    def __init__(self, given: SimpleNamespace, options: TopOptions, env: Mapping[str, str]) -> None:
-        super().__init__("fleet", options, env)
+    def __init__(self, given: SimpleNamespace, colors: str | None, env: Mapping[str, str]) -> None:
+        super().__init__("fleet", colors, env)
         self.view, self._given = FleetView(), given
         self._nodes: list[FleetNode] = []
 
@@ -128,7 +127,7 @@ def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datap
     def read() -> Iterable[Datapoint]:
         headers = {"Accept": "text/plain;version=0.0.4", **access.headers(host, secure=scheme == "https")}
         answer = client.request("GET", "", None, headers)
-        if answer.status != HTTPStatus.OK:
+        if answer.status != 200:
             raise Retryable(f"status {answer.status}")
         points, _ = reader.read(ScrapeResponse(answer.body, openmetrics=False, whole=True), time.time_ns())
         return points_of(points)
@@ -170,18 +169,15 @@ def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint
 
 
 def run(
-    make: Callable[[Callable[[], None]], Poller | PromStore],
-    options: TopOptions,
-    given: SimpleNamespace,
-    env: Mapping[str, str],
+    make: Callable[[Callable[[], None]], Poller | PromStore], given: SimpleNamespace, env: Mapping[str, str]
 ) -> int:
     """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch top --once` prints the nodes once")
-    terminal = Terminal()
+    terminal, colors = Terminal(), getattr(given, "colors", None)
     asked = make(terminal.wake)
     asked.start()
-    fleet, source, code = FleetTop(given, options, env), FleetSource(asked, asked.interval), 0
+    fleet, source, code = FleetTop(given, colors, env), FleetSource(asked, asked.interval), 0
     try:
         while not code:
             code = show(source, terminal, fleet, env)
@@ -196,7 +192,7 @@ def run(
             else:
                 read = page_of(address, asked.access)
             frames = NodeFrames(read, min(asked.interval, 5.0), terminal.wake)
-            code = show(frames, terminal, Top(name, options, env), env)
+            code = show(frames, terminal, Top(name, colors, env), env)
     finally:
         asked.close()
     return code

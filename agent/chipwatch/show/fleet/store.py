@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from math import inf, isfinite
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -45,14 +45,9 @@ FORGOTTEN: Final = "1h"
 """Time for which a node that stopped sending is shown as silent."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
+Sample = tuple[Mapping[str, str], float]
+"""The labels of one series of an instant query, and its value."""
 OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
-
-
-class Sample(NamedTuple):
-    """One series of an instant query, with its value."""
-
-    labels: Mapping[str, str]
-    value: float
 
 
 class StoreRow(msgspec.Struct):
@@ -119,12 +114,12 @@ class PromClient:
             raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, or too many labels")
         try:
             decoded = msgspec.json.decode(answer.body, type=StoreAnswer)
-            samples = [Sample(row.metric, float(row.value[1])) for row in decoded.data.result]
+            samples = [(row.metric, float(row.value[1])) for row in decoded.data.result]
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
         if texts := [text for text in decoded.warnings if not text.startswith("PromQL info")]:
             self.warning = f"{self._host} warns: {one_line(texts[0], 200)}"
-        return [sample for sample in samples if isfinite(sample.value)]
+        return [(labels, value) for labels, value in samples if isfinite(value)]
 
     def close(self) -> None:
         """Close the connection."""
@@ -229,7 +224,7 @@ class PromStore:
         for key, query in self._queries.items():
             answers[key] = self._client.ask(query, left)
             left -= len(answers[key])
-        aliases = _aliases(sample.labels for samples in answers.values() for sample in samples)
+        aliases = _aliases(labels for samples in answers.values() for labels, _ in samples)
         seen: dict[str, list[Seen]] = defaultdict(list)
         agents: dict[str, set[str]] = defaultdict(set)
         for key, samples in answers.items():
@@ -274,11 +269,9 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
             yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
     elif key == "gpus":
         yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
-    else:
-        series = series_of(labels.get(RULE) or labels.get("__name__", ""), labels)
-        if series:
-            yield Seen(series.metric, series.dims, value * series.factor)
-            yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
+    elif series := series_of(labels.get(RULE) or labels.get("__name__", ""), labels):
+        yield Seen(series.metric, series.dims, value * series.factor)
+        yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
 
 
 def host_of(labels: Mapping[str, str]) -> str:

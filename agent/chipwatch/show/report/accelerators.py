@@ -190,12 +190,12 @@ class Accelerators:
         """Take a list of processes; `is_mine` says if a PID belongs to the command, None if that is unknown."""
         users: defaultdict[DeviceKey, list[bool | None]] = defaultdict(list)
         for process in facts.processes or ():
-            users[_whole_of(device_of(process.dims))].append(is_mine(process.pid))
+            users[whole_of(device_of(process.dims))].append(is_mine(process.pid))
         for item in facts.activity:
             if item.unlisted:
-                users[_whole_of(device_of(item.dims))].append(None)
+                users[whole_of(device_of(item.dims))].append(None)
         listed = facts.devices if facts.processes is not None else ()
-        for key in {_whole_of(device_of(device.dims)) for device in listed}:
+        for key in {whole_of(device_of(device.dims)) for device in listed}:
             if device := self._devices.get(key):
                 device.list_users(users[key])
 
@@ -267,7 +267,7 @@ class Accelerators:
 
     def _device(self, key: DeviceKey, dims: Dimensions) -> DeviceUsage:
         """Return the sums of a device, new ones for a new device; `dims` has its model."""
-        key = _whole_of(key)
+        key = whole_of(key)
         if (device := self._devices.get(key)) is None:
             parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
             name = one_line(" ".join(filter(None, (key[0][1], *parts, dims.get("model", "")))), LONGEST)
@@ -275,7 +275,7 @@ class Accelerators:
         return device
 
 
-def _whole_of(key: DeviceKey) -> DeviceKey:
+def whole_of(key: DeviceKey) -> DeviceKey:
     """Return the key that is counted: of a Neuron core its device, otherwise the same key."""
     return key[:1] if key[:1] and key[0][0] == "neuron_device" else key
 

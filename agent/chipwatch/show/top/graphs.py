@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from chipwatch.show.top.draw import Line, figure, load, rule, scaled
-from chipwatch.show.top.machine import MachineState
+from chipwatch.show.top.machine import TRENDS, MachineState
 from chipwatch.show.top.view import View
 
 DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
@@ -17,14 +17,6 @@ PER_CELL: Final = 2
 """Values in one cell of a graph."""
 TALLEST: Final = 8
 """Most lines of a graph."""
-TRENDS: Final = (
-    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
-    ("power", "power", 0.0, " W"),
-    ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
-    ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
-    ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
-)  # fmt: skip
-"""A graph: trend of the machine, title, value at the top (0: the largest value shown), unit."""
 
 
 def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Line]:

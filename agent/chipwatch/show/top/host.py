@@ -32,8 +32,7 @@ def strip(machine: MachineState, width: int) -> list[Line]:
     if waits:
         items.append([("WAIT ", "label"), *waits, ("%", "")])
     items.append([("DISK ", "label"), *_rates(machine, ("r", "disk.read"), ("w", "disk.written"))])
-    file_systems = _file_systems(machine)
-    if file_systems:
+    if file_systems := _file_systems(machine):
         share, path = max((share, path) for path, share in file_systems.items())
         items[-1].append((f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97)))
     items.append([("NET ", "label"), *_rates(machine, ("in", "network.received"), ("out", "network.sent"))])

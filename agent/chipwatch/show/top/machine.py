@@ -37,9 +37,14 @@ SILENT: Final = 3.0
 """Seconds without an answer, and missed readings, after which a device counts as silent."""
 SHORT_HISTORY: Final = 240
 """Most samples in the history of one accelerator."""
-HOST_TRENDS: Final = (
-    "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
+TRENDS: Final = (
+    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
+    ("power", "power", 0.0, " W"),
+    ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
+    ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
+    ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
+"""A graph: trend of all devices, or metric of the host; title, value at the top (0: the largest value shown), unit."""
 HISTORY: Final = 3600
 """Most samples in a trend."""
 
@@ -341,10 +346,10 @@ class MachineState:
         devices = [device for device in self._devices.values() if not device.silent]
         power = [watts for device in devices if len(device.key) == 1 and (watts := device.get("power")) is not None]
         samples = {
+            **{name: self.of_host(name) for name, *_ in TRENDS},
             "utilization": _mean(device.get("utilization") for device in devices),
             "device memory": _mean(device.memory for device in devices),
             "power": math.fsum(power) if power else None,
-            **{name: self.of_host(name) for name in HOST_TRENDS},
         }
         for name, value in samples.items():
             self.trends.setdefault(name, Trend()).put(at, value)

@@ -10,7 +10,6 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
@@ -37,7 +36,7 @@ IDLE: Final = 60.0
 """Seconds after which a paused screen is redrawn without a key."""
 REDRAW: Final = 0.05
 """Least seconds between two drawings, so that a key held down does not use a whole core."""
-INTERVAL: Final = 2.0
+ASKING: Final = 2.0
 """Seconds between two requests to the agent."""
 LATE: Final = 30.0
 """Seconds since the agent's last tick after which it counts as hanging."""
@@ -52,33 +51,28 @@ https://jfly.uni-koeln.de/color/, which most people can tell apart.
 """
 
 
-@dataclass(frozen=True)
-class TopOptions:
-    """Options that only `chipwatch top` has."""
+def run(
+    config: Config, interval: float | None, colors: str | None, recordings: Sequence[Path], env: Mapping[str, str]
+) -> int:
+    """
+    Show this machine, or play `recordings`, until the user quits; return the exit code. Raise ConfigError or NotLoaded.
 
-    interval: float = 1.0
-    colors: str | None = None
-    replay: Sequence[Path] = ()
-
-
-def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
-    """Show this machine until the user quits; return the exit code. Raise ConfigError or NotLoaded."""
+    `interval`: seconds between two readings, or None for 1 s. `colors`: a palette, or None; see `palette_of`.
+    """
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal()
-    if options.replay:
-        player = Player(load_run(*options.replay))
-        return show(player, terminal, Top(options.replay[0].name, options, env), env)
-    source = Live(config, options.interval, terminal.wake)
+    if recordings:
+        return show(Player(load_run(*recordings)), terminal, Top(recordings[0].name, colors, env), env)
+    source = Live(config, interval or 1.0, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)
-    delivery.start()
-    return show(source, terminal, Top(platform.node(), options, env, delivery, str(config.proc)), env)
+    return show(source, terminal, Top(platform.node(), colors, env, delivery, str(config.proc)), env)
 
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw the frames of `source` until the user quits or a signal comes; return the exit code."""
-    many = has_256_colors(env)
+    many = "256" in env.get("TERM", "") or env.get("COLORTERM", "").lower() in ("truecolor", "24bit")  # colours
     bugs: list[threading.ExceptHookArgs] = []
 
     def show_bug(bug: threading.ExceptHookArgs) -> None:
@@ -120,13 +114,13 @@ class Top:
     def __init__(
         self,
         title: str,
-        options: TopOptions,
+        colors: str | None,
         env: Mapping[str, str],
         delivery: Delivery | None = None,
         proc: str = HERE,
     ) -> None:
         self.machine, self.view = MachineState(), View()
-        self.palette = PALETTES[palette_of(options.colors, env)]
+        self.palette = PALETTES[palette_of(colors, env)]
         self._title, self._delivery, self._proc = title, delivery, proc
         self._troubles: tuple[str, ...] = ()
         self._jobs: list[str] = []
@@ -206,11 +200,6 @@ def palette_of(name: str | None, env: Mapping[str, str]) -> str:
     return "light" if env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else "dark"
 
 
-def has_256_colors(env: Mapping[str, str]) -> bool:
-    """Return True if the terminal shows more than 16 colours."""
-    return "256" in env.get("TERM", "") or env.get("COLORTERM", "").lower() in ("truecolor", "24bit")
-
-
 def render(line: Line, palette: Mapping[str, str], *, many: bool) -> str:
     """Return `line` as text with a terminal's codes; `many`: it shows 256 colours."""
     parts = []
@@ -228,20 +217,12 @@ class Delivery:
     def __init__(self, folder: Path, wake: Callable[[], None]) -> None:
         """Ask the agent whose state is in `folder`; call `wake` when the answer changes."""
         self._folder, self._wake = folder, wake
-        self._stop = threading.Event()
         self.parts: list[Line] = []
         """The last answer: one piece of the line for each sink."""
-
-    def start(self) -> None:
-        """Start asking."""
         threading.Thread(target=self._run, name="delivery", daemon=True).start()
 
-    def close(self) -> None:
-        """Stop asking."""
-        self._stop.set()
-
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while True:
             try:
                 parts = parts_of(ask(self._folder, "status"))
             except NoAgent:
@@ -249,7 +230,7 @@ class Delivery:
             if parts != self.parts:
                 self.parts = parts
                 self._wake()
-            self._stop.wait(INTERVAL)
+            time.sleep(ASKING)
 
 
 def parts_of(status: Mapping[str, Any]) -> list[Line]:

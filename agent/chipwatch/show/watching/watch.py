@@ -171,7 +171,7 @@ class Watch:
             write([self.path], Path(path), price, grid)
 
     def _repr_html_(self) -> str:
-        from chipwatch.show.watching.view import html
+        from chipwatch.show.watching.magic import html
 
         columns: list[RecordedSeries] = []
         with suppress(CommandError):  # no reading so far, or too many

@@ -111,7 +111,7 @@ def test_one_token_serves_many_requests(session, imds):
     assert b"i-1234567890abcdef0" in session.get(DOCUMENT)
     assert session.get("/latest/meta-data/services/domain") == b"amazonaws.com"
     assert imds.requests == ["PUT /latest/api/token", f"GET {DOCUMENT}", "GET /latest/meta-data/services/domain"]
-    assert session.has_token
+    assert session.token
 
 
 def test_an_old_token_is_renewed_once(session, imds):
@@ -135,7 +135,7 @@ def test_the_message_about_the_hop_limit_has_the_command_to_raise_it(session, im
         session.get(DOCUMENT)
     assert f"`{COMMAND} --http-put-response-hop-limit 2`" in str(silent.value)
     assert "container" in str(silent.value)
-    assert not session.has_token
+    assert not session.token
     assert imds.requests == ["PUT /latest/api/token"]  # no second try without a token
 
 
@@ -159,14 +159,14 @@ def test_an_invalid_token_is_refused(session, imds, status, body):
     imds.answers["/latest/api/token"] = (status, {}, body)
     with pytest.raises(NoMetadata, match=rf"gives no token \({status}\)"):
         session.get(DOCUMENT)
-    assert not session.has_token
+    assert not session.token
 
 
 def test_an_error_status_raises_no_answer(session, imds):
     imds.answers[DOCUMENT] = (503, {}, b"busy")
     with pytest.raises(NoMetadata, match=f"{imds.url}{DOCUMENT} answers 503"):
         session.get(DOCUMENT)
-    assert session.has_token
+    assert session.token
 
 
 def test_messages_do_not_contain_the_token(session, imds):

@@ -472,7 +472,7 @@ def test_a_view_shows_graphs_and_escapes_what_it_reads(tmp_path, until):
     assert re.search(r"process.cpu.utilization</td><td><svg .*<polyline points=\"0,[\d.]+ ", page)
     from chipwatch.contract.datapoint import Dimensions, gauge
     from chipwatch.history.columns import RecordedSeries
-    from chipwatch.show.watching.view import html
+    from chipwatch.show.watching.magic import html
 
     series = RecordedSeries(gauge("gpu.utilization", "%", "x"), Dimensions(gpu=evil))
     series.times.extend(range(1000))

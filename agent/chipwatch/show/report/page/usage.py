@@ -20,7 +20,7 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import Recorded, RecordedSeries
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.show.report import amounts
-from chipwatch.show.report.accelerators import LITTLE_TO_DO
+from chipwatch.show.report.accelerators import LITTLE_TO_DO, whole_of
 from chipwatch.show.report.devices import FAMILIES, FIGURES
 
 FROM_ZERO: Final = ("{error}", "{event}", "{kill}")
@@ -161,8 +161,7 @@ class ReportedRun:
                 continue
             curve = Curve(series, recorded)
             self.metrics[curve.metric.name].append(curve)
-            if key := device_of(curve.dims):
-                key = key[:1] if key[0][0] == "neuron_device" else key
+            if key := whole_of(device_of(curve.dims)):
                 device = devices.setdefault(key, RecordedDevice(key))
                 device.curves[curve.metric.name].append(curve)
                 device.model = device.model or one_line(curve.dims.get("model", ""), LONGEST)
