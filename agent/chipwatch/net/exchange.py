@@ -21,6 +21,8 @@ MAX_INTERIM: Final = 20
 """Most interim answers (status 1xx) to a request."""
 SWITCHING: Final = 101
 CHUNK: Final = 1 << 16
+HEX: Final = "0123456789abcdefABCDEF"
+"""The digits of a chunk's size: `int` would take signs, 0x and underscores too."""
 
 
 class TooLarge(Exception):
@@ -90,8 +92,10 @@ class Exchange:
         text = "\r\n".join(lines)
         if any(text.count(end) >= len(lines) for end in "\r\n") or "\0" in text or lines[0].count(" ") != 2:
             raise ValueError("a request may have no line feed or other control character in a header")
-        self._socket.settimeout(self._wait())
-        self._socket.sendall(f"{text}\r\n\r\n".encode("latin-1") + (body or b""))
+        rest = memoryview(f"{text}\r\n\r\n".encode("latin-1") + (body or b""))
+        while rest:  # by TLS, each record that sendall sends may take the whole time
+            self._socket.settimeout(self._wait())
+            rest = rest[self._socket.send(rest) :]
         for _ in range(MAX_INTERIM + 1):
             head = self._head()
             if head.status >= 200:
@@ -112,7 +116,7 @@ class Exchange:
             return self._chunks(most)
         length = head.headers.get("content-length", "")
         if length.isascii() and length.isdecimal():
-            return self._take(min(int(length), most))
+            return self._take(min(float(length), most))  # int refuses 5000 digits
         while len(self._received) < most and self._receive():
             pass
         return self._take(min(len(self._received), most))
@@ -136,16 +140,16 @@ class Exchange:
     def _chunks(self, most: float) -> bytes:
         body = bytearray()
         while len(body) < most:
-            try:
-                size = int(self._line().partition(";")[0], 16)
-            except ValueError:
-                raise NotHttp from None
-            if size <= 0:
+            digits = self._line().partition(";")[0].strip()
+            if not digits or digits.strip(HEX):
+                raise NotHttp
+            if not (size := int(digits, 16)):
                 while self._line():  # fields after the last chunk
                     pass
                 break
             body += self._take(size)
-            self._line()
+            if self._line():
+                raise NotHttp
         return bytes(body[: int(min(most, len(body)))])
 
     def _line(self, *, is_first: bool = False) -> str:

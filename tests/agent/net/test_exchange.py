@@ -1,6 +1,7 @@
 """A request and its answer, over a pair of sockets; what is slow, endless or cut off is in the tests of the clients."""
 
 import socket
+import ssl
 import time
 
 import pytest
@@ -18,7 +19,7 @@ def talk():
         pairs.extend((ours, theirs))
         theirs.sendall(answer)
         theirs.shutdown(socket.SHUT_WR)
-        exchange = Exchange(ours, "a.example", time.monotonic() + 60, max_bytes=2000)
+        exchange = Exchange(ours, "a.example", time.monotonic() + 60, max_bytes=6000)
         head = exchange.ask(method, target, dict(headers), body)
         return head, exchange.body(head, most), theirs.recv(10_000)
 
@@ -62,14 +63,16 @@ def test_the_length_of_a_body_and_the_end_of_a_connection(talk, answer, status, 
         (OK + b"Content-Length: 3\r\n\r\nab", Incomplete),
         (OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", NotHttp),
         (OK + b"A: b\r\n" * 101 + b"\r\n", NotHttp),
-        (CHUNKED + b"zz\r\nab", NotHttp),
+        *((CHUNKED + size + b"\r\nab\r\n0\r\n\r\n", NotHttp) for size in (b"zz", b"-2", b"+2", b"0x2", b"0_2", b"")),
+        (CHUNKED + b"2\r\nabc\r\n0\r\n\r\n", NotHttp),
+        (OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nab", Incomplete),
         (CHUNKED + b"5\r\nab", Incomplete),
-        (OK + b"\r\n" + b"x" * 3000, TooLarge),
+        (OK + b"\r\n" + b"x" * 7000, TooLarge),
     ],
 )
 def test_an_answer_that_is_cut_off_or_malformed_or_too_large(talk, answer, problem):
     with pytest.raises(problem):
-        talk(answer, most=5000)
+        talk(answer, most=7000)
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe: c", b"no colon", b"two words: c"])
@@ -92,6 +95,19 @@ def test_a_request_has_its_length_and_the_headers_that_are_given_win(talk):
     assert b"Content-Length" not in talk(answer)[2]
     request = talk(answer, headers={"host": "b.example", "accept-encoding": "gzip"})[2]
     assert request == b"GET /x HTTP/1.1\r\nhost: b.example\r\naccept-encoding: gzip\r\n\r\n"
+
+
+def test_a_request_that_is_taken_bit_by_bit_ends_at_the_deadline():
+    class Slow(ssl.SSLSocket):
+        __init__, __del__, settimeout = (lambda *_: None,) * 3
+        _sslobj = True
+
+        def send(self, data, flags=0):
+            time.sleep(0.01)
+            return 1
+
+    with pytest.raises(TimeoutError):
+        Exchange(Slow(), "a.example", time.monotonic() + 0.1).ask("POST", "/x", {}, b"x" * 500)
 
 
 @pytest.mark.parametrize("value", ["b\r\nHost: c", "b\nc", "b\rc", "b\0"])
