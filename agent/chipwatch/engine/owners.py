@@ -12,6 +12,8 @@ from chipwatch.contract.owner import Owner
 
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after its last point for which a holder's counter goes on when the holder comes back."""
+MOST: Final = 10_000
+"""Most series of former holders that are remembered for that long; more push out the series of the earliest holders."""
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 _new: Final = tuple.__new__
 """Makes a Datapoint in half the time of a call with its fields."""
@@ -56,7 +58,7 @@ class OwnerLabels:
         self._series: dict[tuple[str, Dimensions], Sequence[HolderSeries]] = {}
         """A device's series -> that of each present holder."""
         self._known: dict[tuple[str, Dimensions], HolderSeries] = {}
-        """The series of all holders of the last hour."""
+        """The series of all holders of the last hour; the latest holders come last."""
         self._former: dict[tuple[str, Dimensions], Sequence[HolderSeries]] = {}
         """`_series` before a change, until the next points."""
 
@@ -67,7 +69,8 @@ class OwnerLabels:
         if any(self._labels.get(device, labels) != labels for device, labels in now.items()):
             end()
             newest = max((one.last.at for one in self._known.values()), default=0)
-            self._known = {key: one for key, one in self._known.items() if newest - one.last.at < FORGET}
+            recent = [(key, one) for key, one in self._known.items() if newest - one.last.at < FORGET]
+            self._known = dict(recent[-MOST - sum(map(len, self._series.values())) :])
             self._series, self._former = {}, self._series
         self._labels |= now
 
@@ -76,20 +79,27 @@ class OwnerLabels:
         labels = {Dimensions({key: word for key in self._keys if (word := owner.label(key))}) for owner in owners}
         return sorted(labels - {NO_DIMENSIONS}, key=lambda dims: dims.items_sorted) or (NO_DIMENSIONS,)
 
+    def labels(self, metric: Metric, dims: Dimensions) -> Sequence[Dimensions]:
+        """Return each holder's labels for a series; () for one that stays as it is. Any thread may call it."""
+        labels = self._labels.get(device_of(dims), ())
+        if labels and ("job" in metric.dims or "endpoint" in metric.dims or not dims.keys().isdisjoint(self._keys)):
+            return ()
+        return labels
+
     def series(self, point: Datapoint) -> Sequence[HolderSeries]:
         """Return the series of each holder for a point of a device; () for one that stays as it is."""
         metric, dims = point.metric, point.dims
         if (series := self._series.get((metric.name, dims))) is None:
-            if not (labels := self._labels.get(device_of(dims))):
-                return ()
-            is_apart = "job" in metric.dims or "endpoint" in metric.dims or not dims.keys().isdisjoint(self._keys)
-            series = [] if is_apart else [self._of_holder(point, tuple(each), dims | each) for each in labels]
-            self._series[metric.name, dims] = series
+            series = [self._of_holder(point, tuple(each), dims | each) for each in self.labels(metric, dims)]
+            if series:
+                self._series[metric.name, dims] = series
         return series
 
     def _of_holder(self, point: Datapoint, keys: tuple[str, ...], dims: Dimensions) -> HolderSeries:
         metric = replace(point.metric, dims=(*point.metric.dims, *keys), owner=keys) if keys else point.metric
-        return self._known.setdefault((metric.name, dims), HolderSeries(metric, dims, point))
+        key = metric.name, dims
+        self._known[key] = series = self._known.pop(key, None) or HolderSeries(metric, dims, point)
+        return series
 
     def __call__(self, points: Iterable[Datapoint]) -> list[Datapoint]:
         """Return the points of a window with the labels."""

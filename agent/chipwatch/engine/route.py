@@ -169,11 +169,15 @@ class Route:
         return self._window.first_seconds(interval) + self.worker.schedule.first_wait
 
     def sends(self, metric: Metric, dims: Dimensions) -> bool | None:
-        """Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted."""
+        """
+        Return whether this series is sent, not left out by `max_series`; None if its metric is not wanted.
+
+        Another thread may call it.
+        """
         if not self._wants(metric):
             return None
-        series = self.owners.series(metric.point(0, 0.0, dims)) if self.owners else ()
-        all_dims = [one.dims for one in series] or [dims]
+        labels = self.owners.labels(metric, dims) if self.owners else ()
+        all_dims = [dims | each for each in labels] or [dims]
         return self._admission is None or all(self._admission.has_room((metric.name, each)) for each in all_dims)
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:

@@ -9,6 +9,7 @@ from tests.doubles.frame import MemorySink
 
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.contract.owner import Owner
+from chipwatch.engine import owners
 from chipwatch.engine.delivery import SinkDelivery
 from chipwatch.engine.owners import FORGET, OwnerLabels
 from chipwatch.engine.route import Admission, MetricFilter, Route
@@ -134,6 +135,17 @@ def test_the_series_of_a_holder_that_comes_back_after_an_hour_begins_again():
     assert node.tick((ENERGY, 310.0), holders=[pod("a")]) == {("gpu.energy", "a"): 10.0}
 
 
+def test_of_many_holders_the_earliest_are_forgotten_and_those_that_hold_a_device_never(monkeypatch):
+    monkeypatch.setattr(owners, "MOST", 5)
+    node = Node()
+    for number in range(10):
+        node.tick((ENERGY, 100 * number), holders=[pod("stays"), pod("early" if number < 2 else f"{number}")])
+    assert node.tick((ENERGY, 1000), holders=[pod("stays"), pod("8")]) == {
+        ("gpu.energy", "stays"): 1000, ("gpu.energy", "8"): 200,
+    }  # fmt: skip
+    assert node.tick((ENERGY, 1100), holders=[pod("early")]) == {("gpu.energy", "early"): 100}
+
+
 def test_after_a_restart_the_counters_of_holders_begin_at_0_with_a_later_start():
     first, then = Node(), Node()
     for node, at in (first, 600), (then, 700):
@@ -181,6 +193,14 @@ def test_max_series_counts_the_series_of_each_holder():
     assert node.tick((POWER, 3.0), holders=[pod("c")]) == {}
     assert node.route.spool.ledger.dropped == {"over max_series": 1}
     assert node.route.sends(POWER, GPU) is False
+
+
+def test_the_recorders_question_whether_a_series_is_sent_changes_nothing_that_the_clocks_thread_reads():
+    node = Node()
+    node.tick((POWER, 1.0), holders=[pod("a")])
+    before = {**node.route.owners._known}
+    assert node.route.sends(ENERGY, GPU)
+    assert node.route.owners._known == before
 
 
 def test_the_parts_of_a_device_have_their_own_holders():
