@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, record
 
-from chipwatch.collectors.kernel import KernelCollector, KernelLog
-from chipwatch.collectors.kernel.patterns import KINDS, kind_of
+from chipwatch.collectors.kernel import KINDS, KernelCollector, KernelLog, kind_of
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given

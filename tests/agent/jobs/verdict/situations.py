@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chipwatch.collectors.kernel.patterns import kind_of
+from chipwatch.collectors.kernel import kind_of
 from chipwatch.host.xid import action_of
 from chipwatch.jobs.verdict import expect
 from chipwatch.jobs.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, code_of, code_of_failure

@@ -151,7 +151,7 @@ def test_a_finished_recovery_gives_no_reason():
 
 
 def test_every_kind_of_event_but_an_applications_has_a_rule():
-    from chipwatch.collectors.kernel.patterns import KINDS
+    from chipwatch.collectors.kernel import KINDS
 
     kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
     assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected", "amd_aca", "peermem"}
