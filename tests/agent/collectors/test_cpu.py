@@ -31,20 +31,14 @@ def host(tmp_path):
 
 
 @pytest.fixture
-def opened(host):
+def opened(host, begun):
     """Open a collector with this first reading."""
-    collectors = []
 
     def make(first: str, level: Level = Level.ALL) -> CpuCollector:
         (host / "stat").write_text(first)
-        collector = CpuCollector(CpuCollector.Config(proc=host))
-        collector.open(Given(level=level))
-        collectors.append(collector)
-        return collector
+        return begun(CpuCollector(CpuCollector.Config(proc=host)), level)
 
-    yield make
-    for collector in collectors:
-        collector.close()
+    return make
 
 
 def values(points):

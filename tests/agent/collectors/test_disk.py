@@ -50,20 +50,14 @@ def host(tmp_path):
 
 
 @pytest.fixture
-def opened():
+def opened(begun):
     """Open a collector."""
-    collectors = []
 
     def make(proc: Path, statvfs=statvfs, level: Level = Level.BASIC, **config) -> DiskCollector:
         config.setdefault("sys", proc / "no-sys")
-        collector = DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs)
-        collector.open(Given(level=level))
-        collectors.append(collector)
-        return collector
+        return begun(DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs), level)
 
-    yield make
-    for collector in collectors:
-        collector.close()
+    return make
 
 
 def write(proc: Path, **disks: tuple[int, int]) -> None:

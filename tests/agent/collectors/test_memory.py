@@ -22,19 +22,9 @@ LINUX = pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="no /proc 
 
 
 @pytest.fixture
-def opened():
+def opened(begun):
     """Open a collector on a /proc."""
-    collectors = []
-
-    def make(proc: Path, level: Level = Level.ALL) -> MemoryCollector:
-        collector = MemoryCollector(MemoryCollector.Config(proc=proc))
-        collector.open(Given(level=level))
-        collectors.append(collector)
-        return collector
-
-    yield make
-    for collector in collectors:
-        collector.close()
+    return lambda proc, level=Level.ALL: begun(MemoryCollector(MemoryCollector.Config(proc=proc)), level)
 
 
 def meminfo(folder: Path, **kib: int) -> Path:

@@ -17,7 +17,6 @@ from chipwatch.collectors.network import (
 )
 from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.contract.errors import Unavailable
-from chipwatch.contract.plugin import Given
 from chipwatch.engine.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
@@ -36,19 +35,13 @@ def host(tmp_path):
 
 
 @pytest.fixture
-def opened():
+def opened(begun):
     """Open a collector on a /proc."""
-    collectors = []
 
     def make(proc: Path, level: Level = Level.BASIC, **config) -> NetworkCollector:
-        collector = NetworkCollector(NetworkCollector.Config(proc=proc, **config))
-        collector.open(Given(level=level))
-        collectors.append(collector)
-        return collector
+        return begun(NetworkCollector(NetworkCollector.Config(proc=proc, **config)), level)
 
-    yield make
-    for collector in collectors:
-        collector.close()
+    return make
 
 
 def write(proc: Path, **interfaces: tuple[int, int]) -> None:

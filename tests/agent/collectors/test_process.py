@@ -722,23 +722,16 @@ def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):
 
 
 @LINUX
-def test_with_psutil_an_unreadable_member_is_reported(family, monkeypatch):
+def test_with_psutil_an_unreadable_member_is_reported_and_what_a_system_lacks_is_absent(family, monkeypatch):
     tree = PsutilTree(ProcessCollector.Config(), family.pid, detailed=True)
+    monkeypatch.delattr(psutil.Process, "io_counters")
+    reading = tree.read(rescan=True)
+    assert (reading.read, reading.written, reading.files is None, tree.denied) == (None, None, False, set())
 
     def denied(process):
         raise psutil.AccessDenied(process.pid)
 
-    monkeypatch.setattr(psutil.Process, "io_counters", denied)
-    reading = tree.read(rescan=True)
-    assert (reading.read, reading.files is None) == (None, False)
-    assert tree.denied == {"process.io"}
-
-
-@LINUX
-def test_with_psutil_unsupported_values_are_absent(family, monkeypatch):
-    tree = PsutilTree(ProcessCollector.Config(), family.pid, detailed=True)
-    monkeypatch.delattr(psutil.Process, "io_counters")
+    monkeypatch.setattr(psutil.Process, "io_counters", denied, raising=False)
     monkeypatch.delattr(psutil.Process, "num_fds")
     reading = tree.read(rescan=True)
-    assert (reading.read, reading.written, reading.files) == (None, None, None)
-    assert tree.denied == set()
+    assert (reading.read, reading.files, tree.denied) == (None, None, {"process.io"})

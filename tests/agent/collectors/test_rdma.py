@@ -51,6 +51,7 @@ def of(values, *names):
     return [values.get(name) for name in names]
 
 
+CONGESTION = ("rdma.congestion cnp_sent", "rdma.congestion cnp_handled", "rdma.congestion ecn_marked")
 TRAFFIC = (
     "rdma.sent",
     "rdma.received",
@@ -99,11 +100,7 @@ def test_the_basic_level_has_few_series_of_each_port_and_reads_no_other_file(rdm
 def test_state_rate_congestion_and_errors_have_their_units_and_kinds(rdma):
     values, _ = read(rdma("rdma_bnxt_re"))
     assert values["rdma.rate"] == 100.0
-    assert of(values, *(f"rdma.congestion {kind}" for kind in ("cnp_sent", "cnp_handled", "ecn_marked"))) == [
-        11,
-        12,
-        13,
-    ]
+    assert of(values, *CONGESTION) == [11, 12, 13]
     assert values["rdma.errors.detail rx_roce_discards"] == 5
     assert values["rdma.errors.detail rnr_naks_rcvd"] == 8
     assert values["rdma.counter rx_read_req"] == 9
@@ -112,11 +109,7 @@ def test_state_rate_congestion_and_errors_have_their_units_and_kinds(rdma):
 def test_a_card_of_amds_has_congestion_and_errors(rdma, folder, clock):
     collector = rdma("rdma_ionic")
     values, _ = read(collector)
-    assert of(values, *(f"rdma.congestion {kind}" for kind in ("cnp_sent", "cnp_handled", "ecn_marked"))) == [
-        11,
-        12,
-        13,
-    ]
+    assert of(values, *CONGESTION) == [11, 12, 13]
     assert of(values, "rdma.errors.detail req_rx_inval_pkts", "rdma.errors.detail resp_rx_outouf_seq") == [2, 6]
     assert values["rdma.counter tx_rdma_retx_bytes"] == 36864
     sysfs.write(folder / "ionic_0/ports/1/hw_counters/rx_rdma_mtu_discard_pkts", "13")

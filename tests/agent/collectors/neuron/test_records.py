@@ -5,7 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from tests.doubles.fake_neuron_monitor import record
+from tests.doubles.fake_neuron_monitor import CATEGORIES, ERRORS, OUTCOMES, record
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
@@ -108,16 +108,6 @@ def test_no_metric_is_above_the_level(level):
     assert max(p.metric.level for p in feed.points) == level
 
 
-OUTCOMES = (
-    "completed",
-    "completed_with_err",
-    "completed_with_num_err",
-    "timed_out",
-    "incorrect_input",
-    "failed_to_queue",
-)
-ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
-CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
 NO_ECC = {f"{corrected} {memory} 0": 0 for corrected in ("yes", "no") for memory in ("mem", "sram")}
 
 
@@ -626,16 +616,8 @@ def test_an_invalid_group_leaves_the_values_of_the_others(group, given, feed):
 @pytest.mark.parametrize("value", [-1, "12", True, [], {}, 10**30, None])
 def test_an_invalid_value_is_absent_and_the_others_are_not(path, name, value):
     feed = Feed()
-    whole = feed.tick(GOOD)[name]
-    feed = Feed()
-    made = deepcopy(GOOD)
-    place = made["neuron_runtime_data"][0]["report"]
-    *way, last = path.split("__")
-    for key in way:
-        place = place[key]
-    place[last] = value
-    found = feed.tick(made)
-    assert set(found[name]) == set(whole)  # the other runtime's
+    found = feed.tick(only(**{path: value}))
+    assert set(found[name]) == set(Feed().tick(GOOD)[name])  # the other runtime's
     assert all(0 <= n < 2**53 for n in found[name].values())
     assert len(feed.problems()) == (value is not None)
 

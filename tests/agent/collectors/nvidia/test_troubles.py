@@ -265,18 +265,17 @@ def test_a_gpu_without_the_wanted_instance_is_not_lost_but_not_read(driver, watc
 def test_a_gpu_that_was_lost_before_open_has_state_0(two, watch):
     two.gpus[1]["handle"] = "!15"
     watched = watch(Level.BASIC, dimensions=("uuid",))
+
+    def states_with_uuids():
+        states = (point for point in watched.points if "state" in point.metric.name)
+        return {point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in states}
+
     watched.read()
     assert watched.problems == []
-    states = {
-        point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
-    }
-    assert states == {"0": (1, two.gpus[0]["uuid"]), "1": (0, "unknown")}
+    assert states_with_uuids() == {"0": (1, two.gpus[0]["uuid"]), "1": (0, "unknown")}
     del two.gpus[1]["handle"]
     watched.read(300)
-    states = {
-        point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
-    }
-    assert states == {"0": (1, two.gpus[0]["uuid"]), "1": (1, two.gpus[1]["uuid"])}
+    assert states_with_uuids() == {"0": (1, two.gpus[0]["uuid"]), "1": (1, two.gpus[1]["uuid"])}
 
 
 def test_a_forbidden_gpu_is_reported_and_the_others_are_read(two, watch):

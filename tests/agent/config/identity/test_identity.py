@@ -54,6 +54,12 @@ def _soon(monkeypatch):
 
 
 @pytest.fixture
+def start_soon(monkeypatch):
+    """A start waits for nobody."""
+    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+
+
+@pytest.fixture
 def identify():
     """Build an Identity that is closed after the test."""
     made = []
@@ -177,8 +183,7 @@ def test_the_start_fails_within_five_seconds_even_if_no_request_is_answered(iden
     assert seconds_since(begun) < 5
 
 
-def test_a_source_that_hangs_counts_as_absent_on_an_undetected_platform(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_a_source_that_hangs_counts_as_absent_on_an_undetected_platform(start_soon, identify, monkeypatch):
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.05)
     source = Stub("region", here=False)
     source.block.clear()
@@ -203,8 +208,7 @@ def test_a_failed_start_leaves_no_thread(identify, until):
 # -- a detected platform that does not answer ------------------------------------------------------------------------
 
 
-def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify, until, monkeypatch, caplog):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_a_silent_platform_is_asked_in_the_background_until_it_answers(start_soon, identify, until, caplog):
     caplog.set_level(logging.INFO)
     source = Stub("region", "account_id")
     found = identify(["region"], {"team": "ml"}, [source])
@@ -225,8 +229,7 @@ def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify,
     ]
 
 
-def test_the_delay_between_requests_grows(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_the_delay_between_requests_grows(start_soon, identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "RETRY", (0.01, 0.32))
     source = Stub("region")
     identify(["region"], {}, [source]).start()
@@ -235,8 +238,7 @@ def test_the_delay_between_requests_grows(identify, until, monkeypatch):
     assert all(gap >= 0.005 * 2**n for n, gap in enumerate(gaps))
 
 
-def test_an_incomplete_identity_is_not_known(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_an_incomplete_identity_is_not_known(start_soon, identify, until):
     quick, slow = Stub("region", name="quick"), Stub("ecs_task", name="slow")
     quick.knows(region="us-west-2")
     found = identify(["region", "ecs_task"], {}, [quick, slow])
@@ -248,8 +250,7 @@ def test_an_incomplete_identity_is_not_known(identify, until, monkeypatch):
     assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
 
 
-def test_a_value_never_changes_once_found(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_a_value_never_changes_once_found(start_soon, identify, until):
     first, second = Stub("region", name="first"), Stub("region", "ecs_task", name="second")
     first.knows(region="us-west-2")
     found = identify(["region", "ecs_task"], {}, [first, second])
@@ -259,8 +260,7 @@ def test_a_value_never_changes_once_found(identify, until, monkeypatch):
     assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
 
 
-def test_a_platform_that_lacks_a_value_after_the_start_is_logged_as_an_error(identify, until, monkeypatch, caplog):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_a_platform_that_lacks_a_value_after_the_start_is_logged_as_an_error(start_soon, identify, until, caplog):
     source = Stub("ecs_service")
     found = identify(["ecs_service"], {}, [source])
     found.start()
@@ -287,8 +287,7 @@ def test_the_hop_limit_is_explained_in_the_log_while_points_wait(identify, imds,
 # -- offered values ---------------------------------------------------------------------------------
 
 
-def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_an_offered_value_fills_only_a_missing_dimension(start_soon, identify):
     local, silent = Stub("hostname", remote=False, name="local"), Stub("instance_id", "region")
     local.knows(hostname="h")
     found = identify(["hostname", "instance_id", "region"], {"region": "given"}, [local, silent])
@@ -305,8 +304,7 @@ def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
 # -- the group, without which points are sent after a timeout --------------------------------------------------------------------
 
 
-def test_points_wait_for_a_late_group(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_points_wait_for_a_late_group(start_soon, identify, monkeypatch):
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 20.0)
     group, host = Stub("autoscaling_group"), Stub("hostname", remote=False)
     host.knows(hostname="h")
@@ -318,8 +316,7 @@ def test_points_wait_for_a_late_group(identify, monkeypatch):
     assert found.known() == Dimensions(hostname="h", autoscaling_group="trainers")
 
 
-def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, until, monkeypatch, caplog):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_after_the_timeout_points_lack_the_group_until_it_is_known(start_soon, identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
     group, host = Stub("autoscaling_group"), Stub("hostname", remote=False)
     host.knows(hostname="h")
@@ -335,8 +332,7 @@ def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, unt
     until(lambda: found.known() == Dimensions(hostname="h", autoscaling_group="trainers"))
 
 
-def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(start_soon, identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
     group, place = Stub("autoscaling_group", name="group"), Stub("region", name="place")
     found = identify(["region", "autoscaling_group"], {}, [group, place])
@@ -348,8 +344,7 @@ def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(ident
     assert found.known() == Dimensions(region="us-west-2")
 
 
-def test_a_request_that_hangs_leaves_out_the_group_only(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_a_request_that_hangs_leaves_out_the_group_only(start_soon, identify, monkeypatch):
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
     group = Stub("autoscaling_group")
     group.block.clear()
@@ -450,8 +445,7 @@ def test_an_unanswered_hint_delays_the_start_by_one_request(identify, imds, besi
     assert seconds_since(begun) < SOON
 
 
-def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, monkeypatch, caplog):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_points_wait_for_a_hint_of_a_detected_silent_platform(start_soon, identify, until, caplog):
     caplog.set_level(logging.INFO)
     source, host = Stub("gcp_zone"), Stub("hostname", remote=False, name="host")
     host.knows(hostname="h")
@@ -472,8 +466,7 @@ def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, m
     ]
 
 
-def test_points_stop_waiting_for_a_hint_that_its_platform_lacks(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
+def test_points_stop_waiting_for_a_hint_that_its_platform_lacks(start_soon, identify, until):
     source = Stub("k8s_cluster", "gcp_zone")
     found = identify((), {"team": "ml"}, [source], hints=["k8s_cluster", "gcp_zone"])
     found.start()
@@ -500,8 +493,7 @@ def test_after_the_timeout_points_go_without_hints_which_are_still_requested(ide
     until(lambda: found.known() == Dimensions(hostname="h", gcp_zone="z"))
 
 
-def test_a_platform_that_is_detected_late_delays_points_no_longer(identify, until, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_a_platform_that_is_detected_late_delays_points_no_longer(start_soon, identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "HINT_TIMEOUT", 0.3)
     place, zone = Stub("region", name="place"), Stub("gcp_zone", name="zone", here=False)
@@ -514,8 +506,7 @@ def test_a_platform_that_is_detected_late_delays_points_no_longer(identify, unti
     until(lambda: found.known() == Dimensions(region="r"))
 
 
-def test_wait_gives_up_hints_but_not_wanted_dimensions(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_wait_gives_up_hints_but_not_wanted_dimensions(start_soon, identify):
     place, zone = Stub("region", name="place"), Stub("gcp_zone", name="zone")
     found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
     found.start()
@@ -554,8 +545,7 @@ def test_hints_only_add_dimensions(words, hints):
 # -- messages -------------------------------------------------------------------------------------------------
 
 
-def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeypatch):
-    monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
+def test_entries_have_each_value_with_its_origin_or_the_reason(start_soon, identify):
     host, silent = Stub("hostname", remote=False, name="host"), Stub("region")
     host.knows(hostname="h")
     silent.block.clear()

@@ -366,26 +366,12 @@ def test_what_only_deliveries_need_is_not_loaded():
 def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder):
     """A process that a driver holds does not end by a signal; here it is one that the reader has started."""
     pid = machine.folder / "pid"
-    plugins_folder.add(
-        "holds", f"""
-        import os, time
-        from dataclasses import dataclass
-        from chipwatch import Collector, gauge
-        class Holds(Collector):
-            metrics = (gauge("gpu.state", "1", "Works.", dims=("gpu",)),)
-            @dataclass(frozen=True)
-            class Config: pass
-            def __init__(self, config): pass
-            def open(self, given):
-                child = os.fork()
-                if not child:
-                    time.sleep(120)
-                    os._exit(0)
-                open({str(pid)!r}, "w").write(str(child))
-                time.sleep(120)
-            def collect(self, at): return ()
-        """, collectors=[("holds", "Holds")],
-    )  # fmt: skip
+    code = f"""child = os.fork()
+        if child:
+            open({str(pid)!r}, "w").write(str(child))
+        time.sleep(120)
+        os._exit(0)"""
+    plugins_folder.add("ends", ENDS.format(code), collectors=[("ends", "Ends")])
     done = None
     try:
         done = machine.ask("--for", "nagios", timeout="8s", PYTHONPATH=str(plugins_folder.folder))
