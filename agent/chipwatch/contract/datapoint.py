@@ -28,6 +28,8 @@ class Level(enum.IntEnum):
     ALL = 3
 
 
+COUNTER: Final = Kind.COUNTER
+"""For code that looks at each point: reading it takes half the time of an enum's member."""
 _interned: Final[WeakValueDictionary[tuple[tuple[str, str], ...], Dimensions]] = WeakValueDictionary()
 _interning: Final = Lock()
 TEXT: Final = frozenset({str})
@@ -145,7 +147,8 @@ class Datapoint(NamedTuple):
     """For a counter: its increase from `window_start` to `at`; None if unknown."""
 
 
-_new: Final = tuple.__new__  # makes a Datapoint in half the time of a call with its fields
+new: Final = tuple.__new__
+"""Makes a Datapoint or a Summary in half the time of a call with its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ class Metric:
         self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, start_time: int | None = None
     ) -> Datapoint:
         """Return a sample of this metric at `at` (ns since the epoch)."""
-        return _new(Datapoint, (self, value, dims, at, start_time, None, None, None))
+        return new(Datapoint, (self, value, dims, at, start_time, None, None, None))
 
 
 def start_after(last: int, start_time: int, at: int) -> int:

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,19 +55,16 @@ def view(
     """
     if not sought:
         return identity
-    seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
     public = {*config.common_dims, *config.dims}
 
+    @lru_cache(maxsize=1)
+    def seen(now: Dimensions) -> Dimensions:
+        dims = {word: value for word, value in now.items() if word in public or word not in sought}
+        return Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in type(sink).needs.words if word in now})
+
     def common() -> Dimensions | None:
-        nonlocal seen
         now = identity()
-        if now is not None and now is not seen[0]:
-            dims = {word: value for word, value in now.items() if word in public or word not in sought}
-            seen = (
-                now,
-                Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in type(sink).needs.words if word in now}),
-            )
-        return None if now is None else seen[1]
+        return None if now is None else seen(now)
 
     return common
 

@@ -21,8 +21,7 @@ from chipwatch_sinks.google.history import SPACING, SentHistory
 from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
 if TYPE_CHECKING:
-    from chipwatch_sinks.google.answers import MonitoringError
-    from chipwatch_sinks.google.client import GoogleClient
+    from chipwatch_sinks.google.client import GoogleClient, MonitoringError
     from chipwatch_sinks.google.wire import GoogleEncoder, SentPoint
 
 log = logging.getLogger(__name__)
@@ -145,7 +144,7 @@ class GoogleSink(Sink):
 
     def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the points that an error rejects, with reasons; raise if all are refused or to be retried."""
-        from chipwatch_sinks.google.answers import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE
+        from chipwatch_sinks.google.client import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE
 
         reasons = answer.refused()
         if reasons is None:

@@ -19,8 +19,7 @@ from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import HttpClient
 from chipwatch_sinks.otlp.answers import PROTOBUF, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder, labels
-from chipwatch_sinks.otlp.environment import headers_fault, settings_of
-from chipwatch_sinks.otlp.flavours import BOUNDS, CLOUDWATCH, FLAVOURS, LOCAL, Name
+from chipwatch_sinks.otlp.flavours import BOUNDS, CLOUDWATCH, FLAVOURS, LOCAL, Name, headers_fault, settings_of
 from chipwatch_sinks.otlp.resource import WORDS
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 from chipwatch.base.version import __version__
-from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, Summary
+from chipwatch.contract.datapoint import COUNTER, HIDDEN, Datapoint, Dimensions, Kind, Metric, Summary
 from chipwatch.net.protobuf import message, text, varint, zigzag
 from chipwatch_sinks.otlp.resource import SCHEMA, attribute_of, resource_of
 
@@ -30,7 +30,6 @@ A series has ended if no point came for this many times the gap between its last
 
 FIRST_GAP (ns) stands in for the gap of a series with one point: that ends after 5 minutes, Prometheus' look-back.
 """
-COUNTER: Final = Kind.COUNTER  # a module's constant is read in half the time of an enum's member
 sample: Final = Struct("<BQBd").pack
 sample_since: Final = Struct("<BQBQBd").pack
 whole: Final = Struct("<BQBq").pack

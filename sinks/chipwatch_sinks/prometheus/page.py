@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from math import ceil
 from typing import Final
 
-from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import COUNTER, HIDDEN, Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, labels
 
@@ -33,7 +33,6 @@ MACHINE_NAMES: Final = (MACHINE, "target")
 CLASH, LABELS = "name clash", "two labels become one"
 OF_JOBS: Final = ("partition", "namespace", "container", "user")
 """Keys that points of jobs have beside those that their metrics declare: see `chipwatch.contract.owner`."""
-COUNTER: Final = Kind.COUNTER
 
 
 class Format(StrEnum):

@@ -8,7 +8,7 @@ from tests.sinks.google.conftest import HEAT
 
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import GoogleSink
-from chipwatch_sinks.google.answers import MonitoringError, reason_of
+from chipwatch_sinks.google.client import MonitoringError, reason_of
 from chipwatch_sinks.google.history import SentHistory
 from chipwatch_sinks.google.rules import AHEAD, PAST
 from chipwatch_sinks.google.wire import GoogleEncoder
