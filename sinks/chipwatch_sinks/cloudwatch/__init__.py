@@ -16,8 +16,7 @@ from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.net.aws_regions import region_fault
 from chipwatch.net.faults import check_timeout
-from chipwatch_sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
-from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
+from chipwatch_sinks.cloudwatch.wire import ALLOWED, DatumEncoder, body, namespace_fault, series_fault
 
 if TYPE_CHECKING:
     from chipwatch_sinks.cloudwatch.client import CloudwatchClient

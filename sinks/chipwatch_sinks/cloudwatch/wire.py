@@ -1,23 +1,102 @@
-"""Datapoints as CloudWatch's datums: JSON that is ready to send."""
+"""Datapoints as CloudWatch's datums: JSON that is ready to send, within limits that botocore does not check."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from math import inf, isfinite
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import COUNTER, Datapoint, Dimensions
 from chipwatch.contract.sink import Rejected
-from chipwatch_sinks.cloudwatch.rules import COUNTER, point_fault, series_fault, unit_of
 
 CACHED_SERIES: Final = 20_000
 """Series whose constant part is cached: about 0.5 kB each."""
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 numbers: Final = msgspec.json.Encoder().encode
+UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("units.json").read_bytes())
+"""UCUM unit -> CloudWatch's unit; any `{thing}` is a Count. Power, temperature and frequency have no unit there."""
+MOST_DIMENSIONS: Final = 30
+MOST_VALUES: Final = 150
+LONGEST_NAME: Final = 255
+LONGEST_VALUE: Final = 1024
+ALLOWED: Final = (
+    f"CloudWatch allows {MOST_DIMENSIONS} dimensions, names of 1 to {LONGEST_NAME} and values of 1 to {LONGEST_VALUE}"
+    " characters, printable ASCII, not all blank"
+)
+LARGEST: Final = 2.0**360
+"""
+Most dimensions, distinct values of a datum and characters, and the largest magnitude of a number.
+
+From CloudWatch's API Reference, PutMetricData and MetricDatum.
+"""
+PAST: Final = 14 * 86_400 * 10**9
+AHEAD: Final = 2 * 3_600 * 10**9
+"""Greatest distance of a point's time into the past and into the future (ns); same source."""
+
+
+def unit_of(word: str) -> str:
+    """Return CloudWatch's unit for a UCUM unit; if it has none, its word "None", so that the number still arrives."""
+    return "Count" if word.startswith("{") and word.endswith("}") else UNITS.get(word, "None")
+
+
+def is_allowed(text: str, most: int) -> bool:
+    """Return True if CloudWatch allows `text`: printable ASCII, not blank, and at most `most` characters."""
+    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
+
+
+def namespace_fault(namespace: str) -> str | None:
+    """Return why CloudWatch rejects this namespace, or None."""
+    if not is_allowed(namespace, LONGEST_NAME) or namespace[0] == ":":
+        return "expected 1 to 255 printable ASCII characters, the first not a colon"
+    return "AWS/ is reserved for AWS's own namespaces" if namespace.startswith("AWS/") else None
+
+
+def series_fault(name: str, dims: Dimensions) -> str | None:
+    """Return why CloudWatch rejects every point of the metric `name` with these dimensions, or None."""
+    if len(dims) > MOST_DIMENSIONS:
+        return "too many dimensions"
+    if not is_allowed(name, LONGEST_NAME):
+        return "metric name not allowed"
+    if not all(is_allowed(key, LONGEST_NAME) and key[0] != ":" for key in dims):
+        return "dimension name not allowed"
+    if not all(is_allowed(value, LONGEST_VALUE) for _, value in dims.items_sorted):
+        return "dimension value not allowed"
+    return None
+
+
+def point_fault(point: Datapoint, now: int | None) -> str | None:
+    """Return why CloudWatch rejects this point of a valid series, or None; `now` (ns), if given, checks its time."""
+    metric, value, _, at, _, _, total, increase = point
+    if metric.kind is COUNTER:
+        if increase is None:
+            return "first reading of a counter"
+        value = increase
+    elif total is not None and total.count > 1:
+        is_good = total.minimum >= -LARGEST and total.maximum <= LARGEST and isfinite(total.sum)
+        if not is_good or len(total.values) > MOST_VALUES:
+            return _numbers_fault(total.values) or _time_fault(at, now)
+        return _time_fault(at, now)
+    if not -LARGEST <= value <= LARGEST:
+        return _numbers_fault((value,))
+    return _time_fault(at, now)
+
+
+def _numbers_fault(numbers: Sequence[float]) -> str | None:
+    if min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers)):
+        return None if len(numbers) <= MOST_VALUES else "too many values"
+    return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
+
+
+def _time_fault(at: int, now: int | None) -> str | None:
+    if now is None or now - PAST <= at <= now + AHEAD:
+        return None
+    return "too old" if at < now else "too far ahead"
 
 
 class DatumEncoder:

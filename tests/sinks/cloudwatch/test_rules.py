@@ -6,7 +6,7 @@ from chipwatch.config import plugins
 from chipwatch.config.naming import profiles
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
+from chipwatch_sinks.cloudwatch.wire import UNITS, namespace_fault, point_fault, series_fault, unit_of
 
 NOW = 1_800_000_000 * 10**9
 DAY = 86_400 * 10**9

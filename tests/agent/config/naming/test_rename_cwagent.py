@@ -127,7 +127,7 @@ def test_every_name_of_the_host_and_the_gpus_is_one_that_the_vendor_registers():
 
 
 def test_cloudwatch_has_a_word_for_every_unit():
-    rules = pytest.importorskip("chipwatch_sinks.cloudwatch.rules")
+    rules = pytest.importorskip("chipwatch_sinks.cloudwatch.wire")
     theirs = {"diskio_io_time": "Milliseconds", "nvidia_smi_memory_used": "None", "nvidia_smi_fan_speed": "None"}
     for name in CWAGENT.values():
         assert name.unit is None or rules.unit_of(name.unit) == theirs.get(name.template, "None"), name.template
