@@ -95,8 +95,8 @@ def cost(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-def cost_child(url: str, rounds: str) -> dict[str, list[float]]:
-    """Send the same datums by the sink and by boto3."""
+def child(url: str, rounds: str) -> None:
+    """Send the same datums by the sink and by boto3, in this process; print the CPU times."""
     try:
         import boto3
     except ImportError:
@@ -121,7 +121,7 @@ def cost_child(url: str, rounds: str) -> dict[str, list[float]]:
         told[f"plain {samples}"] = [cpu(plainly) for _ in range(int(rounds) + 1)][1:]
     sink.close()
     client.close()
-    return told | {"path": path(int(rounds))}
+    json.dump(told | {"path": path(int(rounds))}, sys.stdout)
 
 
 class Kept:
@@ -280,8 +280,3 @@ def dead(effort: Effort) -> list[Figure]:
             f"{how}; with a live one the worst is {max(late['fine']):.1f} ms",
         ),
     ]  # fmt: skip
-
-
-def child(*words: str) -> None:
-    """Measure in this process."""
-    sys.stdout.write(json.dumps(cost_child(*words)))

@@ -214,17 +214,6 @@ class Forking(Stub):
 class Well(Stub):
     def act(self):
         pass
-
-class Closing(Well):
-    close = 5
-
-class Hiding(Well):
-    def __init__(self, config):
-        self.waits = 73.5
-
-class Silent(Well):
-    def facts(self):
-        return []
 """
 OWN = """
 from dataclasses import dataclass
@@ -342,21 +331,6 @@ def test_collectors_in_trouble_cost_the_others_no_tick_if_what_may_hang_has_its_
     assert len(in_both()) > 2 * len({*memory} ^ {*network})
     said = re.findall(r"collector aaa(\w+): the last reading has not returned; skipped until it does", running.errors())
     assert sorted(said) == sorted({"Hanging", "HangingInOpen"} & {*kinds})
-
-
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        ("Closing", "not a plugin: .* has close = 5, which hides a method of Collector: give it another name"),
-        ("Hiding", "it cannot be built: TypeError: it sets waits, which hides a method of Collector: give it another name"),
-        ("Silent", "not a plugin: .* has a method facts, and `knows` does not say of what kinds: write knows = "),
-    ],
-)  # fmt: skip
-def test_a_collector_whose_class_declares_or_hides_something_of_the_agents_is_refused_by_name(here, others, kind, why):
-    others.add("files", FILES, collectors=[("aaa", kind)])
-    done = here("--once", "--collector", "aaa")
-    assert done.returncode == 2
-    assert re.match(f"chipwatch: collectors.aaa: .*{why}", done.stderr)
 
 
 NAMES = (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import grpc
 from tests.doubles.cloudwatch import Answer as Refusal
 from tests.doubles.cloudwatch import CloudwatchDouble, Datum, _Handler
-from tests.doubles.monitoring import Answer
+from tests.doubles.monitoring.answers import Answer
 
 RUBBISH = (b"<!DOCTYPE html><title>S\xe9curit\xe9</title>", b"OK", b"\x00\x01\x02", b"{", b"[1,", b"\xff\xfe{\x00}\x00")
 STATUSES = (200, 400, 403, 404, 407, 429, 500, 502, 503, 504)

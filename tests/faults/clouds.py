@@ -14,7 +14,7 @@ from google.api_core.exceptions import from_grpc_error
 from tests.doubles.cloudwatch import environment
 from tests.doubles.gce import VM
 from tests.doubles.imds import DOCUMENT
-from tests.doubles.monitoring import AWAY, DISABLED, EXHAUSTED, SCOPES
+from tests.doubles.monitoring.answers import AWAY, DISABLED, EXHAUSTED, SCOPES
 from tests.doubles.raw import RawServer
 from tests.faults.answers import KINDS, STATUSES, http
 from tests.faults.corruptions import AT, window

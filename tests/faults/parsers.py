@@ -11,16 +11,14 @@ from pathlib import Path
 from tests.doubles.fake_neuron_monitor import record
 from tests.faults.corruptions import COMMON, POINTS, window
 
-from chipwatch.collectors import gaudi, ipu
-from chipwatch.collectors.apple import source
-from chipwatch.collectors.intel import card, xpu_smi
+from chipwatch.collectors import apple, gaudi, intel, ipu, tpu
+from chipwatch.collectors.intel import xpu_smi
 from chipwatch.collectors.jobs import allocations as kubelet
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.collectors.tpu import message, metrics
-from chipwatch.collectors.tpu import readings as tpu_readings
+from chipwatch.collectors.tpu import metrics
 from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
@@ -60,9 +58,9 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # The caller of `client` skips a file that shows no use of a card.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
-    yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
+    yield "apple macmon", seeds("apple/*.json"), apple.parse, (ValueError,)
     entry = b'"PerformanceStatistics" = {"Device Utilization %"=16,"In use system memory"=2363801600}'
-    yield "apple ioreg", [entry], lambda data: [*source.statistics(data)], (ValueError,)
+    yield "apple ioreg", [entry], lambda data: [*apple.statistics(data)], (ValueError,)
     yield "ipu gcipuinfo", seeds("ipu/*.json"), gcipuinfo, (ValueError, RecursionError)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
@@ -94,7 +92,7 @@ def neuron(data: bytes) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [card.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [intel.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gcipuinfo(data: bytes) -> Iterator[object]:
@@ -137,7 +135,7 @@ def tpu_message(value: float) -> bytes:
 
 
 def tpu(data: bytes) -> Iterator[object]:
-    values = message.gauges(data)
+    values = metrics.gauges(data)
     problems: list[str] = []
     names = (metrics.MEMORY_USED, metrics.MEMORY_TOTAL, metrics.DUTY_CYCLE, metrics.TENSORCORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):

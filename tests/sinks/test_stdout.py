@@ -408,39 +408,38 @@ def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter():
 # -- table
 
 
-def sample_tick(at=AT, start=AT - SECOND, summary=None):
-    """Return a tick with every unit."""
+def reading(name, unit, value, **dims):
+    return gauge(name, unit, "G.", dims=(*dims,)).point(AT, value, Dimensions(dims))
 
-    def of(name, unit, value, *, keys=(), **dims):
-        return Datapoint(gauge(name, unit, "G.", dims=keys), value, Dimensions(dims), at, None, start, summary)
 
-    def rise(name, unit, total, increase, *, keys=(), **dims):
-        metric = counter(name, unit, "C.", dims=keys)
-        return Datapoint(metric, total, Dimensions(dims), at, 0, start, None, increase)
+def rising(name, unit, increase, **dims):
+    metric = counter(name, unit, "C.", dims=(*dims,))
+    return Datapoint(metric, 10**12, Dimensions(dims), AT, 0, AT - SECOND, None, increase)
 
-    return [
-        of("memory.used", "By", 3.4 * 2**30),
-        of("cpu.utilization", "%", 12.5),
-        rise("disk.read", "By", 10**12, 1200),
-        rise("disk.device.busy", "s", 5000.0, 0.25, keys=("device",), device="nvme0n1"),
-        of("disk.available", "By", 0, keys=("path",), path="/"),
-        of("disk.available", "By", 9.1 * 2**40, keys=("path",), path="/var/lib/containers/storage/overlay/0f3c/merged"),
-        of("gpu.temperature", "Cel", 45.0, keys=("gpu",), gpu="0"),
-        of("gpu.power", "W", 210.4, keys=("gpu",), gpu="0"),
-        rise("gpu.energy", "J", 10**9, 210.0, keys=("gpu",), gpu="0"),
-        of("gpu.clock.sm", "MHz", 1410, keys=("gpu",), gpu="0"),
-        rise("network.interface.errors", "{packet}", 3, 2, keys=("interface",), interface="eth0"),
-        of("process.threads", "{thread}", 1234),
-        of("neuron.core.flops", "{flop}/s", 1.2e13, keys=("neuron_core",), neuron_core="3"),
-        of("neuron.execution.latency", "s", 0.0012, keys=("percentile",), percentile="p50"),
-        of("ipu.link.speed", "GT/s", 16.0, keys=("ipu",), ipu="0"),
-        of("cpu.load", "1", 1.5, keys=("window",), window="1m"),
-    ]
+
+OF_EVERY_UNIT = [
+    reading("memory.used", "By", 3.4 * 2**30),
+    reading("cpu.utilization", "%", 12.5),
+    rising("disk.read", "By", 1200),
+    rising("disk.device.busy", "s", 0.25, device="nvme0n1"),
+    reading("disk.available", "By", 0, path="/"),
+    reading("disk.available", "By", 9.1 * 2**40, path="/var/lib/containers/storage/overlay/0f3c/merged"),
+    reading("gpu.temperature", "Cel", 45.0, gpu="0"),
+    reading("gpu.power", "W", 210.4, gpu="0"),
+    rising("gpu.energy", "J", 210.0, gpu="0"),
+    reading("gpu.clock.sm", "MHz", 1410, gpu="0"),
+    rising("network.interface.errors", "{packet}", 2, interface="eth0"),
+    reading("process.threads", "{thread}", 1234),
+    reading("neuron.core.flops", "{flop}/s", 1.2e13, neuron_core="3"),
+    reading("neuron.execution.latency", "s", 0.0012, percentile="p50"),
+    reading("ipu.link.speed", "GT/s", 16.0, ipu="0"),
+    reading("cpu.load", "1", 1.5, window="1m"),
+]
 
 
 def test_the_table_at_80_columns():
     assert (
-        written(sample_tick(), format="table")[0]
+        written(OF_EVERY_UNIT, format="table")[0]
         == """\
 2026-11-20T10:00:05Z
 cpu                          12.5 %

@@ -132,6 +132,7 @@ CLASHES = dict.fromkeys(("asking", "close", "facts", "follow", "waits"), ", whic
             bad(__init__=lambda self: vars(self).update(needs=Needs(level=True))),
             "Bad sets needs, which the agent reads",
         ),
+        (bad(__init__=lambda self: vars(self).update(waits=1)), "Bad sets waits, which hides a method of Collector"),
         *((yielding(SHARE.point(0, value)), "x.share is (nan|inf): yield nothing") for value in (math.nan, math.inf)),
         *((bad(metrics=(gauge("x.load", unit, "The load."),)), f"the unit '{unit}' of x.load") for unit in WRONG_UNITS),
         *((bad(metrics=(gauge(name, "1", "The load."),)), f"the name '{name}' is not area") for name in WRONG_NAMES),

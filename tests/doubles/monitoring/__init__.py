@@ -1,8 +1,7 @@
 """
 A strict Cloud Monitoring on loopback: takes what the service takes, refuses what it refuses, in its words.
 
-Where the service's documents are silent it is strict. Faults are scripted: see `answer_next`, `fail_points`, `weather`. By
-hand:
+Where the service's documents are silent it is strict. Faults are scripted: see `answer_next`, `weather`. By hand:
 
     python -m tests.doubles.monitoring --port 8126 --seconds 600
 """
@@ -19,41 +18,8 @@ from typing import Any, NamedTuple, Self
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
-from tests.doubles.monitoring.answers import (
-    AWAY,
-    BROKEN,
-    DENIED,
-    DISABLED,
-    EXHAUSTED,
-    LATE,
-    LOST,
-    NO_PROJECT,
-    SCOPES,
-    UNKNOWN_CALLER,
-    Answer,
-    code_of,
-)
-from tests.doubles.monitoring.rules import Key, Point
+from tests.doubles.monitoring.answers import Answer, code_of
 from tests.doubles.monitoring.store import WRITE, Store
-from tests.doubles.monitoring.words import Fault
-
-__all__ = [
-    "AWAY",
-    "BROKEN",
-    "DENIED",
-    "DISABLED",
-    "EXHAUSTED",
-    "LATE",
-    "LOST",
-    "NO_PROJECT",
-    "SCOPES",
-    "UNKNOWN_CALLER",
-    "Answer",
-    "Key",
-    "MonitoringDouble",
-    "Point",
-    "Request",
-]
 
 SERVICE = "google.monitoring.v3.MetricService"
 
@@ -144,10 +110,6 @@ class MonitoringDouble(Store):
         answer = code if isinstance(code, Answer) else Answer(None if code is None else code_of(code))
         with self.lock:
             self._script.extend([answer._replace(message=message or answer.message, **more)] * n)
-
-    def fail_points(self, ending: str, code: grpc.StatusCode | int | str, message: str = "", n: int = 1) -> None:
-        """Fail the next `n` good points of metrics whose type ends so, each for itself, as the store does."""
-        self.fail_next(ending, Fault(message or BROKEN.message, code_of(code).value[0], late=True), n)
 
     def writes(self) -> list[Request]:
         """Return the requests that wrote, or tried to."""

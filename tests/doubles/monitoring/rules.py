@@ -26,24 +26,15 @@ LABELS: dict[str, tuple[str, ...]] = {
     "k8s_container": ("location", "cluster_name", "namespace_name", "pod_name", "container_name"),
     "k8s_node": ("location", "cluster_name", "node_name"),
     "k8s_pod": ("location", "cluster_name", "namespace_name", "pod_name"),
-    "prometheus_target": ("location", "cluster", "namespace", "job", "instance"),
 }
 """Monitored resources that may be written to, and their labels beside project_id."""
-UNWRITABLE = {"cloud_run_revision", "gce_disk", "gce_project", "gke_cluster", "k8s_service", "tpu_worker"}
-"""Some of those that exist and may not."""
 PREFIXES = ("custom.googleapis.com/", "external.googleapis.com/", "workload.googleapis.com/")
-PROMETHEUS = "prometheus.googleapis.com/"
 PLACE = re.compile(r"global|(aws:)?[a-z]+(-[a-z]+)+-?\d+(-?[a-z])?")
 """A region or a zone of Google or AWS."""
 
 GAUGE, CUMULATIVE = MetricDescriptor.GAUGE, MetricDescriptor.CUMULATIVE
-TYPES = {
-    "bool_value": MetricDescriptor.BOOL,
-    "int64_value": MetricDescriptor.INT64,
-    "double_value": MetricDescriptor.DOUBLE,
-    "string_value": MetricDescriptor.STRING,
-    "distribution_value": MetricDescriptor.DISTRIBUTION,
-}
+TYPES = {"int64_value": MetricDescriptor.INT64, "double_value": MetricDescriptor.DOUBLE}
+"""Of the values that are written here."""
 
 
 class Point(NamedTuple):
@@ -103,15 +94,12 @@ def faults_of_form(place: str, series: Any, stored: MetricDescriptor | None, now
 
 
 def _faults_of_metric(place: str, metric: Any) -> Iterator[Fault]:
-    name = metric.type
-    if name.startswith(PROMETHEUS):
-        name = re.sub(r":[a-z]+$", "", name)
-    if not re.fullmatch(r"[a-z0-9.-]+\.[a-z]+(/[A-Za-z][A-Za-z0-9_.]*)+", name):
+    if not re.fullmatch(r"[a-z0-9.-]+\.[a-z]+(/[A-Za-z][A-Za-z0-9_.]*)+", metric.type):
         why = "The metric type must be a URL-formatted string with a domain and non-empty path."
         yield Fault(f'Field {place}.metric.type had an invalid value of "{metric.type}": {why}')
     elif len(metric.type) > 200:  # ours
         yield Fault(f'Field {place}.metric.type had an invalid value of "{metric.type}": The metric type is too long.')
-    elif not metric.type.startswith((*PREFIXES, PROMETHEUS)):
+    elif not metric.type.startswith(PREFIXES):
         yield Fault(f"Unknown metric: {metric.type}")
     for name, value in metric.labels.items():
         where = f"Field {place}.metric.labels had an invalid value of"
@@ -125,13 +113,8 @@ def _faults_of_metric(place: str, metric: Any) -> Iterator[Fault]:
 
 def _faults_of_resource(place: str, series: Any) -> Iterator[Fault]:
     kind, labels = series.resource.type, dict(series.resource.labels)
-    if kind not in LABELS or (kind == "prometheus_target") != series.metric.type.startswith(PROMETHEUS):
-        yield Fault(
-            f"Metrics cannot be written to {kind}. See https://cloud.google.com/monitoring/custom-metrics/creating-metrics"
-            "#which-resource for a list of writable resource types."
-            if kind in LABELS or kind in UNWRITABLE
-            else f"Unrecognized resource type: {kind}."
-        )
+    if kind not in LABELS:
+        yield Fault(f"Unrecognized resource type: {kind}.")
         return
     labels.pop("project_id", None)
     for name in sorted(labels.keys() - {*LABELS[kind]}):
@@ -149,21 +132,15 @@ def _faults_of_resource(place: str, series: Any) -> Iterator[Fault]:
 def _faults_of_value(place: str, series: Any, kind: int) -> Iterator[Fault]:
     """Yield what is wrong with kind and value; all in our words."""
     which = series.points[0].value.WhichOneof("value")
-    if which is None:
-        yield Fault(f"Request was missing field {place}.points[0].value.")
+    if which not in TYPES:
+        yield Fault(f"Request was missing field {place}.points[0].value, or it is of a type that is not written here.")
         return
     name = MetricDescriptor.ValueType.Name(TYPES[which])
     if kind not in {GAUGE, CUMULATIVE}:
         word = MetricDescriptor.MetricKind.Name(kind) if kind in MetricDescriptor.MetricKind.values() else kind
         yield Fault(f'Field {place}.metricKind had an invalid value of "{word}": It must be GAUGE or CUMULATIVE.')
-    elif kind == CUMULATIVE and which in {"bool_value", "string_value"}:
-        yield Fault(f'Field {place}.metricKind had an invalid value of "CUMULATIVE": A {name} metric must be GAUGE.')
-    elif which == "string_value":
-        yield Fault(f"Field {place}.points[0].value had an invalid value: A STRING metric is not created by a write.")
     if series.value_type not in {0, TYPES[which]}:
         yield Fault(f"Field {place}.valueType had an invalid value: The point is of type {name}.")
-    if which == "distribution_value" and len(series.points[0].value.distribution_value.bucket_counts) > 200:
-        yield Fault(f"Field {place}.points[0].value.distributionValue had an invalid value: More than 200 buckets.")
 
 
 def _faults_of_time(place: str, series: Any, kind: int, now: int) -> Iterator[Fault]:

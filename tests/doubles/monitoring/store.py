@@ -37,11 +37,10 @@ class Store:
         self.min_gap = 10.0
         """Least distance of the ends of a series' points (s)."""
         self.wording = "new"
-        """Form of partial refusals: new, old, bare; see `words.tell`."""
+        """Form of partial refusals: new, old; see `words.tell`."""
         self.most_series = 200_000
         """Limit of series of a monitored resource."""
         self.lock = threading.RLock()
-        self._failing: list[tuple[str, Fault]] = []
         self._at_home: Counter[tuple[Any, ...]] = Counter()
 
     def points(self, ending: str = "", **labels: str) -> list[Point]:
@@ -82,11 +81,6 @@ class Store:
             self.count["stored"] += len(good)
         return self._answer(series, faults), len(good)
 
-    def fail_next(self, ending: str, fault: Fault, n: int) -> None:
-        """Let the next `n` good points of metrics whose type ends so fail."""
-        with self.lock:
-            self._failing.extend([(ending, fault)] * n)
-
     def _fault(self, place: str, key: Key, series: Any, seen: set[Key], now: int) -> Fault | None:
         metric = self.descriptors.get(key[:2])
         for fault in rules.faults_of_form(place, series, metric, now):
@@ -109,15 +103,10 @@ class Store:
         return None
 
     def _fault_of_series(self, key: Key, series: Any, metric: metric_pb2.MetricDescriptor | None) -> Fault | None:
-        if points := self.series.get(key):
-            kind, point, gap = rules.kind_of(series, metric), rules.point_of(series), int(self.min_gap * 10**9)
-            if fault := rules.fault_of_order(series, kind, points[-1], point, gap):
-                return fault
-        for position, (ending, fault) in enumerate(self._failing):
-            if key.type.endswith(ending):
-                del self._failing[position]
-                return fault
-        return None
+        if not (points := self.series.get(key)):
+            return None
+        kind, point, gap = rules.kind_of(series, metric), rules.point_of(series), int(self.min_gap * 10**9)
+        return rules.fault_of_order(series, kind, points[-1], point, gap)
 
     def _store(self, key: Key, series: Any) -> None:
         metric = self.descriptors.get(key[:2])

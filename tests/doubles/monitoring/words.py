@@ -22,7 +22,7 @@ def tell(series: list[Any], faults: dict[int, Fault], wording: str) -> str:
     """
     Return the message of a partial refusal; `faults` are by index.
 
-    `new`: as in 2025, indices first; `old`: as before 2024, indices last; `bare`: without any. The order is not a promise,
+    `new`: as in 2025, indices first; `old`: as before 2024, indices last. The order is not a promise,
     and the end is cut where the text would take more than 3,000 bytes as a header: it travels in two of 8 KiB in all.
     """
     groups: dict[tuple[str, str], list[int]] = {}
@@ -33,9 +33,7 @@ def tell(series: list[Any], faults: dict[int, Fault], wording: str) -> str:
     for members in reversed(groups.values()):
         fault, example = faults[members[0]], series[members[0]]
         listed = f"timeSeries[{indices(members)}]"
-        if wording == "bare":
-            lines.append(fault.text.replace(f"Field timeSeries[{members[0]}]", "Field timeSeries"))
-        elif wording == "old":
+        if wording == "old":
             lines.append(f"{fault.text}: {listed}")
         elif fault.late:
             where = f"{listed} ({_example(example)}): write for resource={resource(example)}"

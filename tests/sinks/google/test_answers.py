@@ -3,7 +3,6 @@
 import pytest
 from google.api_core import exceptions as failures
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
-from google.rpc.error_details_pb2 import RetryInfo
 from tests.sinks.google.conftest import HEAT
 
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
@@ -43,10 +42,6 @@ def test_blame_follows_from_code_and_message(error, kind):
     found = blamed(error)
     assert type(found) is kind
     assert "my-project" in str(found) or kind is not Refused or "NOT" in str(found) or "UNAUTHENTICATED" in str(found)
-
-
-class Delayed(failures.ServiceUnavailable):
-    details = (RetryInfo(retry_delay={"seconds": 3, "nanos": 500_000_000}),)
 
 
 class Summarised(failures.InvalidArgument):

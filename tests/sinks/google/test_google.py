@@ -11,7 +11,7 @@ from google.auth import exceptions as auth
 from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doubles import monitoring as service
+from tests.doubles.monitoring import answers as service
 from tests.doubles.monitoring.store import SUMMARY
 from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from tests.doubles import monitoring as service
+from tests.doubles.monitoring import answers as service
 from tests.sinks.google.conftest import HEAT, SENT, S
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
