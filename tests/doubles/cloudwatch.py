@@ -1,12 +1,9 @@
 """
 A strict CloudWatch on loopback: takes what the service takes, refuses what it refuses, in its words.
 
-Where the service's documents are silent it is strict. Faults are scripted: see `will` and `weather`. By hand:
-
-    python -m tests.doubles.cloudwatch --port 8125 --seconds 600
+Where the service's documents are silent it is strict. Faults are scripted: see `will` and `weather`.
 """
 
-import argparse
 import gzip
 import hashlib
 import hmac
@@ -16,13 +13,11 @@ import re
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -457,27 +452,3 @@ def _datum(namespace: str, datum: dict[str, Any]) -> Datum:
         datum.get("Unit", "None"),
         datum.get("StorageResolution", 60),
     )
-
-
-def main() -> None:
-    """Serve for a while, then say what came."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--port", type=int, default=0)
-    options.add_argument("--seconds", type=float, default=600.0, help="how long to serve (600)")
-    asked = options.parse_args()
-    with CloudwatchDouble(port=asked.port) as double:
-        _say(f"{double.url} takes key {KEY}, secret {SECRET}")
-        with suppress(KeyboardInterrupt):
-            time.sleep(asked.seconds)
-        _say(f"{len(double.requests)} requests, {len(double.datums)} datums")
-        for name, count in sorted(Counter(datum.name for datum in double.datums).items()):
-            _say(f"{count:8} {name}")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

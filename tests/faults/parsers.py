@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.doubles.fake_neuron_monitor import record
 from tests.faults.corruptions import COMMON, POINTS, window
 
-from chipwatch.collectors import apple, gaudi, intel, ipu, tpu
+from chipwatch.collectors import apple, gaudi, intel, ipu
 from chipwatch.collectors.intel import xpu_smi
 from chipwatch.collectors.jobs import allocations as kubelet
 from chipwatch.collectors.neuron import NeuronCollector
@@ -19,6 +19,7 @@ from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.collectors.tpu import metrics
+from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config

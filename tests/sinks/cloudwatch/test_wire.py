@@ -73,27 +73,6 @@ def test_a_time_stays_within_the_minute_that_it_describes(nanoseconds):
     assert minute <= stamp < minute + 60
 
 
-def test_what_cannot_be_sent_is_rejected_and_its_neighbours_are_not():
-    bad = [
-        CPU.point(NOW, math.nan),
-        CPU.point(NOW, 1.0, Dimensions(k="größe")),
-        READ.point(NOW, 1.0),
-        CPU.point(1, 1.0),
-    ]
-    good = CPU.point(NOW, 5.0)
-
-    kept, texts, rejected = DatumEncoder(high_resolution=False).encode([*bad[:2], good, *bad[2:]], NOW)
-
-    assert kept == [good]
-    assert len(texts) == 1
-    assert [(one.point, one.reason) for one in rejected] == [
-        (bad[0], "not finite"),
-        (bad[1], "dimension value not allowed"),
-        (bad[2], "first reading of a counter"),
-        (bad[3], "too old"),
-    ]
-
-
 # -- the same as botocore's own, whatever the points
 
 
