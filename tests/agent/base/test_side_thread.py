@@ -1,7 +1,5 @@
 """The side thread gives each guest its turns, whatever happens to the others."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

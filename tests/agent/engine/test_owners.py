@@ -1,7 +1,5 @@
 """The points of a device say who holds it: a series ends with its holder, and nothing is counted twice."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,7 @@
 """A driver that replays a known schedule of kernels: what jobs are charged is what ran."""
 
 import pytest
-from tests.doubles.nvml.driver import CannotBuild, Loaded, build
+from tests.doubles.nvml.driver import Loaded
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Dimensions, Level
@@ -14,14 +14,6 @@ from chipwatch.jobs.processor import JobsProcessor
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
 ADA, BOB = Owner("slurm", "41337", user="ada"), Owner("slurm", "41340", user="bob")
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
 
 
 class Replay:

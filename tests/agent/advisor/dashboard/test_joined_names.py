@@ -1,7 +1,5 @@
 """Dashboards and rules for two naming profiles side by side: graphs of the later one, and series that join both."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

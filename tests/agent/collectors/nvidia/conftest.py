@@ -1,7 +1,7 @@
 """A machine with a fake driver, and a collector on it whose clock the test moves."""
 
 import pytest
-from tests.doubles.nvml.driver import CannotBuild, Loaded, build
+from tests.doubles.nvml.driver import Loaded
 from tests.told import reading
 
 from chipwatch.collectors.nvidia import NvidiaCollector
@@ -18,14 +18,6 @@ SELDOM = (
     "gpu.banks.groups{",
     "gpu.nvlink.corrected{", "gpu.nvlink.blocks{",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
 
 
 @pytest.fixture

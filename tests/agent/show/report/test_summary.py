@@ -147,20 +147,27 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
 
 
 class Priced:
-    """A processor of jobs that knows the price of a GPU."""
+    """A processor of jobs that knows the price of a GPU, and devices with their slices."""
 
-    @property
-    def processor(self):
-        return self
+    def __init__(self, dollars_per_hour, **slices):
+        self._dollars, self.processor = dollars_per_hour, self
+        self._devices = [
+            {"place": dict(zip(("gpu", "mig"), name[3:].split("_"), strict=False)), "slices": share}
+            for name, share in slices.items()
+        ]
 
     def answer(self):
-        return {"dollars_per_hour": 3000.0}
+        return {"dollars_per_hour": self._dollars, "devices": self._devices}
+
+    def listen(self, pipeline, *words):
+        """Return a summary of a run with this processor."""
+        pipeline.derivations, made = [self], RunSummary(*words)
+        made.listen(pipeline)
+        return made
 
 
 def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pipeline, ended):
-    pipeline.derivations = [Priced()]
-    summary = RunSummary()
-    summary.listen(pipeline)
+    summary = Priced(3000.0).listen(pipeline)
     of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
     for second in (0, 600):
         pipeline.tick(
@@ -206,14 +213,7 @@ def test_time_that_was_not_read_is_not_busy_as_in_reports(pipeline, summary, end
 
 
 def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
-    class Sliced(Priced):
-        def answer(self):
-            parts = [{"place": {"gpu": "0", "mig": str(n)}, "slices": share} for n, share in ((1, 3 / 7), (2, 1 / 7))]
-            return {"dollars_per_hour": 7.0, "devices": [*parts, {"place": {"gpu": "1"}, "slices": 1.0}]}
-
-    pipeline.derivations = [Sliced()]
-    summary = RunSummary()
-    summary.listen(pipeline)
+    summary = Priced(7.0, gpu0_1=3 / 7, gpu0_2=1 / 7, gpu1=1.0).listen(pipeline)
     part = shaped(INSTANCE["gpu.memory.used"], KEY, MIG)
     pipeline.tick(0, GPU["gpu.power"].point(0, 300, Dimensions(gpu="0")), GPU["gpu.utilization"].point(0, 50, Dimensions(gpu="1")),
                   *(part.point(0, 5, Dimensions(gpu="0", mig=str(n))) for n in (1, 2)))  # fmt: skip
@@ -222,13 +222,7 @@ def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_besid
 
 
 def test_idle_time_of_an_instance_is_its_own_time_and_not_that_of_its_slices(pipeline, ended):
-    class Sliced(Priced):
-        def answer(self):
-            return {"dollars_per_hour": 7.0, "devices": [{"place": {"gpu": "0", "mig": "1"}, "slices": 1 / 7}]}
-
-    pipeline.derivations = [Sliced()]
-    summary = RunSummary()
-    summary.listen(pipeline)
+    summary = Priced(7.0, gpu0_1=1 / 7).listen(pipeline)
     dims = {"gpu": "0", "mig": "1"}
     for second in (0, 3600):  # it waits half of the time; the processor weighs time by slices
         pipeline.tick(
@@ -258,9 +252,7 @@ class Node:
     def __init__(self, pipeline, many, pid=None, proc=Path("/proc")):
         self._pipeline, self._moment = pipeline, 0
         self._all = [Dimensions(gpu=str(n)) for n in range(many)]
-        pipeline.derivations = [Priced()]
-        self.summary = RunSummary(pid or os.getpid(), proc)
-        self.summary.listen(pipeline)
+        self.summary = Priced(3000.0).listen(pipeline, pid or os.getpid(), proc)
 
     def tick(self, *listed, busy=(), names=True, refused=()):
         """Read once: the pids on each GPU, the GPUs that worked, and those whose list was refused."""

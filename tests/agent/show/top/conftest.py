@@ -11,7 +11,7 @@ import time
 
 import pyte
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import VARIABLE, Driver
 
 LONG = 60
 FRAME_END = b"\x1b[?2026l"
@@ -109,14 +109,6 @@ def sit(agent, tmp_path):
     yield start
     for seat in seats:
         seat.close()
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
 
 
 class Gpus:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import VARIABLE, Driver
 
 import chipwatch
 from chipwatch.history.columns import load
@@ -122,12 +122,8 @@ def test_sinks_get_their_points_and_the_summary_counts_them(until):
 
 
 @pytest.fixture
-def driver(tmp_path, monkeypatch):
+def driver(library, tmp_path, monkeypatch):
     """A driver with two GPUs, which an agent that this process starts finds."""
-    try:
-        library = build(tmp_path)
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
     driver = Driver(tmp_path, "h100", 2)
     for gpu in driver.gpus:
