@@ -42,7 +42,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Machine:
-    """A /proc in a folder, with 2 CPUs and 1 GiB; a process is a folder with `stat`, `io` and `fd`."""
+    """A /proc in a folder, with 2 CPUs, 1 GiB and the watched process 10; a process is a folder with `stat`, `io` and `fd`."""
 
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
@@ -51,6 +51,7 @@ class Machine:
         (self.proc / "stat").write_text("cpu  1\ncpu0 1\ncpu1 1\nbtime 1000\n")
         (self.proc / "meminfo").write_text("MemTotal:       1048576 kB\n")
         self.process("self", 1, began=0)
+        self.process(10, 1)
 
     def process(
         self, pid, parent, *, own=0, reaped=0, began=500, state="S", threads=1, pages=10, name="x", io=(0, 0), files=3
@@ -148,7 +149,6 @@ def test_a_tree_has_the_same_sums_however_many_files_stay_open(machine, watch, m
 
 
 def test_the_files_of_a_process_are_closed_after_its_end(machine, watch):
-    machine.process(10, 1)
     watch()
     before = len([*Path("/dev/fd").iterdir()])
     machine.process(11, 10)
@@ -161,7 +161,6 @@ def test_the_files_of_a_process_are_closed_after_its_end(machine, watch):
 
 
 def test_an_agent_that_the_process_started_is_not_in_the_tree(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, pages=1000)
     machine.process(12, 11, name="a program of the agent")
     machine.gone("self")
@@ -185,7 +184,6 @@ def test_a_process_does_not_find_itself_in_the_tree_of_its_parent(kind):
 
 
 def test_level_basic_reads_neither_io_nor_open_files(machine):
-    machine.process(10, 1)
     (machine.proc / "10/io").unlink()
     (machine.proc / "10/fd").rename(machine.proc / "10/away")
     points = machine.collector(level=Level.BASIC).collect(0)
@@ -203,7 +201,6 @@ def test_cpu_utilization_is_the_share_of_the_cpus_since_the_last_reading(machine
 
 
 def test_shares_do_not_depend_on_the_timestamp_of_a_point(machine):
-    machine.process(10, 1)
     collector = machine.collector()
     list(collector.collect(9 * SECOND))
     machine.process(10, 1, own=50)
@@ -214,7 +211,6 @@ def test_shares_do_not_depend_on_the_timestamp_of_a_point(machine):
 
 
 def test_too_short_an_interval_is_added_to_the_next(machine, watch):
-    machine.process(10, 1)
     watch()
     machine.process(10, 1, own=1)
     assert CPU_UTILIZATION not in watch(0.01)
@@ -251,7 +247,6 @@ def test_memory_utilization_is_at_most_100_despite_shared_pages(machine, watch):
 
 
 def test_a_member_that_ended_adds_only_its_time_since_the_last_reading(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, own=1000, reaped=200)
     watch()
     machine.gone(11)
@@ -260,7 +255,6 @@ def test_a_member_that_ended_adds_only_its_time_since_the_last_reading(machine, 
 
 
 def test_a_parent_that_ignores_its_children_is_corrected_for_a_limited_time(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, own=10_000)
     watch()
     machine.gone(11)
@@ -283,7 +277,6 @@ def test_an_orphan_and_its_children_stay_in_the_tree(machine, watch):
 
 
 def test_a_reused_pid_is_not_in_the_tree(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, own=100)
     watch()
     machine.process(11, 1, own=5000, began=900)
@@ -293,7 +286,6 @@ def test_a_reused_pid_is_not_in_the_tree(machine, watch):
 
 
 def test_after_the_tree_ended_a_reused_pid_is_ignored(machine, watch):
-    machine.process(10, 1)
     watch()
     machine.gone(10)
     assert watch() == {}
@@ -315,7 +307,6 @@ def test_a_counter_that_falls_adds_nothing(machine, watch):
 
 
 def test_a_zombie_counts_only_with_its_cpu_time(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, own=10, threads=3)
     watch()
     machine.process(11, 10, own=25, threads=1, pages=0, state="Z")
@@ -328,14 +319,12 @@ def test_a_zombie_counts_only_with_its_cpu_time(machine, watch):
 
 
 def test_a_tree_of_zombies_yields_nothing(machine, watch):
-    machine.process(10, 1)
     watch()
     machine.process(10, 1, state="Z", pages=0)
     assert watch() == {}
 
 
 def test_a_process_that_is_being_reaped_counts_as_ended(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 10, own=100)
     watch()
     machine.process(10, 1, reaped=110)
@@ -344,7 +333,6 @@ def test_a_process_that_is_being_reaped_counts_as_ended(machine, watch):
 
 
 def test_a_missed_process_is_found_after_a_minute_without_a_jump(machine, watch):
-    machine.process(10, 1)
     machine.process(11, 1)
     watch()
     machine.process(11, 10, own=90_000, io=(90_000, 0))
@@ -409,7 +397,6 @@ def test_user_and_system_time_both_count(machine, watch, user, system):
 
 @pytest.mark.parametrize(("ask", "metrics"), [("_io", {READ, WRITTEN}), ("_open_files", {OPEN_FILES})])
 def test_a_sum_is_absent_if_a_member_cannot_be_read(machine, monkeypatch, ask, metrics):
-    machine.process(10, 1)
     machine.process(11, 10)
     collector = machine.collector()
     honest = getattr(collector._tree, ask)
@@ -428,7 +415,6 @@ def test_a_sum_is_absent_if_a_member_cannot_be_read(machine, monkeypatch, ask, m
 
 
 def test_without_io_statistics_the_io_is_absent(machine, watch):
-    machine.process(10, 1)
     (machine.proc / "10/io").unlink()
     points = watch()
     assert READ not in points

@@ -81,8 +81,15 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path):
+def bare(tmp_path):
     return Machine(tmp_path)
+
+
+@pytest.fixture
+def machine(bare):
+    """A machine whose card 3 is one of xe."""
+    bare.xe(3)
+    return bare
 
 
 def read(collector, at=7):
@@ -91,7 +98,6 @@ def read(collector, at=7):
 
 
 def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machine):
-    machine.xe(3)
     collector = machine.collector(dimensions=("uuid",))
     assert {point.dims["uuid"] for point in collector.collect(at=7)} == {"0000:03:00.0"}
     collector = machine.collector()
@@ -117,7 +123,6 @@ def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machi
 
 def test_the_time_in_which_a_card_slept_is_neither_busy_nor_a_draw_of_power(machine):
     """The counters stand still while the card has no power."""
-    machine.xe(3)
     collector = machine.collector()
     read(collector)
     machine.put("card3/device/power/runtime_status", "suspended")
@@ -132,13 +137,13 @@ def test_the_time_in_which_a_card_slept_is_neither_busy_nor_a_draw_of_power(mach
     assert read(collector)[0]["gpu.utilization", "3"] == 0
 
 
-def test_a_card_of_i915_has_no_utilization_and_its_counter_may_restart(machine):
-    machine.card(0, energy1_input=5_000_000)
-    machine.put("card0/gt/gt0/rps_act_freq_mhz", 0)
-    collector = machine.collector()
+def test_a_card_of_i915_has_no_utilization_and_its_counter_may_restart(bare):
+    bare.card(0, energy1_input=5_000_000)
+    bare.put("card0/gt/gt0/rps_act_freq_mhz", 0)
+    collector = bare.collector()
     assert read(collector, at=1)[0] == {("gpu.clock.graphics", "0"): 0, ("gpu.energy", "0"): 5}
-    machine.now += SECOND
-    machine.put("card0/device/hwmon/hwmon1/energy1_input", 1_000_000)
+    bare.now += SECOND
+    bare.put("card0/device/hwmon/hwmon1/energy1_input", 1_000_000)
     points = list(collector.collect(SECOND))
     assert [(p.metric.name, p.start_time) for p in points if p.metric.name != "gpu.clock.graphics"] == [
         ("gpu.energy", 1 + 10**6)
@@ -146,7 +151,6 @@ def test_a_card_of_i915_has_no_utilization_and_its_counter_may_restart(machine):
 
 
 def test_the_contract_is_kept_at_every_level(machine):
-    machine.xe(3)
     for level in Level:
         collector = machine.collector(level)
         assert level < Level.DETAILED or check_collector(collector, given=Given(level=level))
@@ -154,7 +158,6 @@ def test_the_contract_is_kept_at_every_level(machine):
 
 
 def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
-    machine.xe(3)
     machine.put("card3/device/power/runtime_status", "suspended")
     machine.tool(f"touch {machine.root}/ran")
     collector = machine.collector()
@@ -164,15 +167,14 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     assert collector._xpu._oneshot._process is None
 
 
-def test_a_card_without_sensors_or_of_another_vendor_is_ignored(machine):
-    machine.card(0)
-    machine.put("card1/device/vendor", "0x10de")
+def test_a_card_without_sensors_or_of_another_vendor_is_ignored(bare):
+    bare.card(0)
+    bare.put("card1/device/vendor", "0x10de")
     with pytest.raises(Unavailable, match="class/drm"):
-        machine.collector()
+        bare.collector()
 
 
 def test_a_lost_card_that_is_back_and_a_new_card_are_read(machine):
-    machine.xe(3)
     collector = machine.collector()
     collector._cards["3"]._opened["device/hwmon/hwmon1/temp2_input"] = FailingFile(errno.ENODEV)
     values, problems = read(collector)
@@ -186,7 +188,6 @@ def test_a_lost_card_that_is_back_and_a_new_card_are_read(machine):
 
 
 def test_the_tree_has_its_share_of_the_compute_engines_of_i915(machine):
-    machine.xe(3)
     machine.process(10, I915.format(render=0))
     collector = machine.collector(pid=10)
     collector._share.clock = lambda: machine.now
@@ -202,7 +203,6 @@ def test_the_tree_has_its_share_of_the_compute_engines_of_i915(machine):
 
 
 def test_the_tree_has_its_share_of_the_cycles_of_all_compute_engines_of_xe(machine):
-    machine.xe(3)
     machine.process(10, XE.format(cycles=100, total=1000))
     collector = machine.collector(pid=10)
     assert read(collector)[0]["gpu.process.memory.used", "3"] == 2 * 2**20
@@ -253,7 +253,6 @@ def test_oversized_output_is_ignored(data):
 
 
 def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
-    machine.xe(3)
     dump = "Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Memory Used (MiB)\\n06:14:46.000, 0, 12.00, 14.61, 24\\n"
     machine.tool(f"[ $1 = discovery ] && echo 'warning' && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
     collector = machine.collector()
@@ -270,13 +269,13 @@ def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
     collector.close()
 
 
-def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
-    machine.card(3)
+def test_a_card_without_sensors_has_what_xpu_smi_says(bare, until):
+    bare.card(3)
     with pytest.raises(Unavailable, match=r"no Intel card with sensors in .*, and no xpu-smi"):
-        machine.collector()
+        bare.collector()
     dump = "DeviceId, GPU Utilization (%), GPU Power (W)\\n0, 12.00, 14.61\\n"
-    machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
-    collector = machine.collector()
+    bare.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
+    collector = bare.collector()
     collector._clock = time.monotonic_ns
     values = until(lambda: read(collector)[0])
     assert values == {("gpu.utilization", "3"): 12, ("gpu.power", "3"): 14.61}
@@ -284,9 +283,9 @@ def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
     collector.close()
 
 
-def test_the_cards_are_listed_again_when_others_answer(machine, until):
-    machine.card(3)
-    page = machine.bin / "page"
+def test_the_cards_are_listed_again_when_others_answer(bare, until):
+    bare.card(3)
+    page = bare.bin / "page"
 
     def answer(*watts):
         rows = "".join(f"{n}, {power}\n" for n, power in enumerate(watts))
@@ -294,8 +293,8 @@ def test_the_cards_are_listed_again_when_others_answer(machine, until):
         page.with_suffix(".new").replace(page)  # the tool may be reading
 
     answer(12.5)
-    machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; cat {page}")
-    collector = machine.collector(tool_interval=0)
+    bare.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; cat {page}")
+    collector = bare.collector(tool_interval=0)
     collector._clock = time.monotonic_ns
     until(lambda: read(collector)[0])
     answer(12.5, 13.5)
@@ -314,7 +313,6 @@ def test_the_cards_are_listed_again_when_others_answer(machine, until):
     ],
 )
 def test_a_failing_xpu_smi_delays_no_tick_and_costs_no_other_value(machine, until, script, message):
-    machine.xe(3)
     machine.tool(script)
     collector = machine.collector(tool_timeout=0.3 if "sleep" in script else 20)
     collector._clock = time.monotonic_ns
@@ -335,7 +333,6 @@ def test_a_failing_xpu_smi_delays_no_tick_and_costs_no_other_value(machine, unti
 
 @pytest.mark.parametrize("cell", ["100.01", "150", "200", "65535", "99999999999999999999"])
 def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
-    machine.xe(3)
     card = IntelCard("3", machine.sys / "class/drm/card3")
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
     readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
@@ -345,7 +342,6 @@ def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
 
 
 def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machine):
-    machine.xe(3)
     machine.process(1, "pos: 0\n")
     machine.process(10, I915.format(render=0))
     machine.process(11, I915.format(render=0))  # inherited the client: it counts once
@@ -356,7 +352,6 @@ def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machin
 
 
 def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
-    machine.xe(3)
     machine.process(1, "pos: 0\n")
     clients = {10: I915, 11: I915.replace("drm-client-id:\t", "drm-client-id:\t9")}
     for pid, client in clients.items():
@@ -371,38 +366,37 @@ def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
 
 
 def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):
-    machine.xe(3)
     assert processes(machine.collector()) is None
 
 
-def test_the_reasons_of_a_low_clock_are_listed_from_the_first_time_on(machine):
+def test_the_reasons_of_a_low_clock_are_listed_from_the_first_time_on(bare):
     """Files and names of xe_gt_throttle.c; of two tiles, one is enough."""
-    machine.xe(0)
+    bare.xe(0)
     for tile in (0, 1):
         for name in ("status", "reason_pl1", "reason_pl2", "reason_thermal", "reason_vr_tdc"):
-            machine.put(f"card0/device/tile{tile}/gt0/freq0/throttle/{name}", 0)
-    collector = machine.collector()
+            bare.put(f"card0/device/tile{tile}/gt0/freq0/throttle/{name}", 0)
+    collector = bare.collector()
 
     def reasons():
         points = list(collector.collect(7))
         return {p.dims["reason"]: p.value for p in points if p.metric.name == "gpu.clock.reduced"}
 
     assert reasons() == {}
-    machine.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 1)
-    machine.put("card0/device/tile0/gt0/freq0/throttle/reason_vr_tdc", 1)
+    bare.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 1)
+    bare.put("card0/device/tile0/gt0/freq0/throttle/reason_vr_tdc", 1)
     assert reasons() == {"power": 1, "current": 1}
-    machine.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 0)
+    bare.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 0)
     assert reasons() == {"power": 0, "current": 1}
     collector.close()
-    assert "gpu.clock.reduced" not in {p.metric.name for p in machine.collector(Level.DETAILED).collect(8)}
+    assert "gpu.clock.reduced" not in {p.metric.name for p in bare.collector(Level.DETAILED).collect(8)}
 
 
-def test_a_battlemage_that_counts_the_energy_of_its_package_only_has_power(machine):
-    machine.card(0, energy2_input=5_000_000, power2_max=120_000_000)
-    collector = machine.collector()
+def test_a_battlemage_that_counts_the_energy_of_its_package_only_has_power(bare):
+    bare.card(0, energy2_input=5_000_000, power2_max=120_000_000)
+    collector = bare.collector()
     list(collector.collect(7))
-    machine.now += 2 * SECOND
-    machine.put("card0/device/hwmon/hwmon1/energy2_input", 105_000_000)
+    bare.now += 2 * SECOND
+    bare.put("card0/device/hwmon/hwmon1/energy2_input", 105_000_000)
     values = {p.metric.name: p.value for p in collector.collect(8)}
     assert (values["gpu.power"], values["gpu.power.limit"]) == (50, 120)
     collector.close()
