@@ -40,9 +40,6 @@ def expression(alarm):
     return alarm["Metrics"][0]["Expression"]
 
 
-# -- the dashboard ----------------------------------------------------------------------------------------------------
-
-
 def test_the_service_takes_the_dashboard(cloudwatch, document):
     body = document("cloudwatch", ALL, families=("all",))
     check_cloudwatch(body)

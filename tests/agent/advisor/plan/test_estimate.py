@@ -153,9 +153,6 @@ def test_what_max_series_keeps_back_is_not_billed():
     assert cloudwatch(collectors={"fake": {"basic": 700}}, sinks={"cloudwatch": {"max_series": 0}}).series == 700
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("series", "flags", "own", "requests", "period"),
     [

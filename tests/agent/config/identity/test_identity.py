@@ -284,9 +284,6 @@ def test_the_hop_limit_is_explained_in_the_log_while_points_wait(identify, imds,
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", region="us-west-2")
 
 
-# -- offered values ---------------------------------------------------------------------------------
-
-
 def test_an_offered_value_fills_only_a_missing_dimension(start_soon, identify):
     local, silent = Stub("hostname", remote=False, name="local"), Stub("instance_id", "region")
     local.knows(hostname="h")

@@ -152,9 +152,6 @@ def test_a_metrics_own_dimension_is_not_taken_for_the_machines(rename):
     assert rename(point).metric is metric
 
 
-# -- counters -------------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1e15), min_size=1, max_size=20))
 def test_no_increase_is_lost_whatever_the_counter_did_before(rises):
@@ -163,9 +160,6 @@ def test_no_increase_is_lost_whatever_the_counter_did_before(rises):
         total += rise
         point = Datapoint(metric, total, Dimensions(interface="eth0"), at * S, 0, (at - 1) * S, None, rise)
         assert rename(point).increase == rise
-
-
-# -- the whole ------------------------------------------------------------------------------------------------------
 
 
 def test_different_series_stay_different(rename):
