@@ -538,6 +538,7 @@ SKIPPED = {
     "CKV_K8S_35": ("secrets in the environment, which AWS's own chain reads from there", {"onprem"}),
     "CKV_K8S_40": ("a user below 10000: as 23", {"eks-gpu", *THEIRS}),
     "CKV_K8S_43": ("image by digest: a value", CI),
+    "CKV2_K8S_6": ("a NetworkPolicy, by value", {*THEIRS}),
 }
 """Checks that we do without: why, and in which files of values; elsewhere the same finding counts."""
 
