@@ -436,7 +436,7 @@ def test_a_driver_that_is_not_loaded_is_unknown_where_its_device_file_is_there(m
 
 
 def test_what_shows_only_between_two_readings_is_found_without_an_agent(machine):
-    machine.driver.gpus[0]["field"] |= {"163.1": "5000@250", "170": "1u", "231": "7@3"}
+    machine.driver.gpus[0]["field"] |= {"163.1": "5000@250", "170": "1u", "231": "7@30"}
     machine.driver.gpus[1]["reasons"] = 0x88
     done = machine.ask("--json")
     reasons = {(one["about"], one["shown_by"]["dims"].get("kind") or one["shown_by"]["dims"]["fault"])
