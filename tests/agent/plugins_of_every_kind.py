@@ -142,6 +142,9 @@ class RichCollector(Collector):
     def asking(self) -> str:
         return ""
 
+    def rests(self) -> float:
+        return 10.0
+
 
 class RichFollower(Collector):
     """A collector that follows others."""
@@ -309,6 +312,9 @@ class RichAdvisor(Advisor):
 
     def notes(self, load: Load) -> Iterable[str]:
         return [f"The alarms look at {load.watched} series."]
+
+    def beside(self, load: Load) -> Iterable[str]:
+        return [f"Another way sends {load.series} series, too."]
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
         return sum(len(point.metric.name) for point in window)

@@ -64,7 +64,7 @@ def make(
         for name, sink in sinks.items()
     )
     if terms.price_per_gb is not None and not any(plan.now.unit == "GB" for plan in plans):
-        raise ConfigError("--price-per-gb: no sink here charges by the GB; CloudWatch does with --sink cloudwatch-otlp")
+        raise ConfigError("--price-per-gb: no sink here charges by the GB; name one that does with --sink")
     read = machine.series, machine.absent, machine.failed
     return Plan(hosts, MONTH, *read, plans, tuple(families), devices if families else 0)
 
@@ -119,8 +119,8 @@ class _Planner:
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
         separate = "host" in self._words.values()
         keys = build.owner_labels(name, sink, config)
-        jobs = (HOLDER, HOLDER._replace(pod="y" * 20, job="y" * 20))[: 1 + (self._tariff.charges_for == "series")]
-        self._labels = OwnerLabels(keys or ("pod", "namespace", "container"), lambda _: jobs)
+        holders = (HOLDER, HOLDER._replace(pod="y" * 20, job="y" * 20))[: 1 + (self._tariff.charges_for == "series")]
+        self._labels = OwnerLabels(keys or ("pod", "namespace", "container"), lambda _: holders)
         self._labels.update(machine.points, list)
         self._now = _Case(
             "as configured", self._options.level or config.level, cadence, separate, now=True, owned=bool(keys)
