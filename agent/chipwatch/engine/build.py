@@ -71,7 +71,12 @@ def view(
 
 def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
     """Return the highest level that any sink wants, and at least `least`."""
-    return max([least, *(Level[(sink_options(name, config).level or config.level).upper()] for name in config.sink)])
+    return max([least, *(_level_of(sink_options(name, config), config) for name in config.sink)])
+
+
+def _level_of(options: SinkOptions, config: Config) -> Level:
+    """Return the level of a sink with these options."""
+    return Level[(options.level or config.level).upper()]
 
 
 def build_sources(
@@ -145,8 +150,7 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
         options = sink_options(name, config)
-        level = Level[(options.level or config.level).upper()]
-        if fault := preflight.include_fault(options.include, level, metrics):
+        if fault := preflight.include_fault(options.include, _level_of(options, config), metrics):
             raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
 
 
@@ -197,7 +201,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Metric
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
-    return MetricFilter(Level[(options.level or config.level).upper()], options.include, exclude)
+    return MetricFilter(_level_of(options, config), options.include, exclude)
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:

@@ -61,7 +61,7 @@ class OwnerLabels:
 
     def update(self, points: Iterable[Datapoint], end: Callable[[], object]) -> None:
         """Ask who holds the devices of a tick's points; call `end` first if that is not as before."""
-        devices = {*map(device_of, {point.dims for point in points})} - {NO_DIMENSIONS}
+        devices = {*map(device_dims, {point.dims for point in points})} - {NO_DIMENSIONS}
         now = {device: self._labels_of(device) for device in devices}
         if any(self._labels.get(device, labels) != labels for device, labels in now.items()):
             end()
@@ -78,7 +78,7 @@ class OwnerLabels:
 
     def labels(self, metric: Metric, dims: Dimensions) -> Sequence[Dimensions]:
         """Return each holder's labels for a series; () for one that stays as it is. Any thread may call it."""
-        labels = self._labels.get(device_of(dims), ())
+        labels = self._labels.get(device_dims(dims), ())
         if labels and ("job" in metric.dims or "endpoint" in metric.dims or not dims.keys().isdisjoint(self._keys)):
             return ()
         return labels
@@ -133,6 +133,6 @@ class OwnerLabels:
 
 
 @lru_cache(maxsize=20_000)
-def device_of(dims: Dimensions) -> Dimensions:
+def device_dims(dims: Dimensions) -> Dimensions:
     """Return the dimensions that identify a device or its part; none if a series is of no device."""
     return Dimensions({key: dims[key] for key in DEVICES if key in dims})

@@ -13,7 +13,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.config.naming.profiles import PLACEHOLDER, Copy, Profile, ToolName, placeholders, profiles
-from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, new
 
 CACHED_SERIES: Final = 100_000
 """Most series in a generation of the cache; a series that is missing in two generations is forgotten."""
@@ -31,8 +31,6 @@ PART: Final = "mig"
 """The dimension of a partition of a GPU: who uses the partition uses the GPU."""
 
 _SeriesKey = tuple[str, Dimensions]
-_make: Final = Datapoint._make
-"""Makes a Datapoint in half the time of a call with keywords."""
 
 
 class _Epoch(NamedTuple):
@@ -107,7 +105,7 @@ class Renamer:
                 maximum=summary.maximum * factor,
                 values=tuple(value * factor for value in summary.values),
             )
-        return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
+        return new(Datapoint, (theirs or metric, value, dims, at, start_time, start, summary, increase))
 
     def _recall(self, point: Datapoint) -> _Series:
         """Return the series of a point from the older half of the cache, or a new one."""
