@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -59,6 +60,7 @@ class Stat(NamedTuple):
 _FIELDS: Final = itemgetter(0, 1, 11, 12, 13, 14, 17, 19, 21)
 
 
+@lru_cache(maxsize=256)
 def parse_stat(data: bytes) -> Stat:
     """
     Parse /proc/PID/stat, where the name of the process may have any character, also `)`; raise ValueError.

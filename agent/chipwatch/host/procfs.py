@@ -101,7 +101,7 @@ class ProcessFiles:
         try:
             return pread(fd, PAGE, 0)
         except ProcessLookupError:  # the process has ended, and another one may have its pid
-            self._close(pid, name)
+            self.keep({of for of, _ in self._open} - {pid})
         return None
 
     def read(self, pid: int, name: str, stays: bool = True) -> bytes:  # noqa: FBT001, FBT002  # called often
@@ -117,13 +117,10 @@ class ProcessFiles:
 
     def keep(self, pids: Container[int]) -> None:
         """Close the files of all processes but these."""
-        for pid, name in [key for key in self._open if key[0] not in pids]:
-            self._close(pid, name)
-
-    def _close(self, pid: int, name: str) -> None:
-        fd = self._open.pop((pid, name))
-        _OPEN.discard(fd)
-        os.close(fd)
+        for key in [key for key in self._open if key[0] not in pids]:
+            fd = self._open.pop(key)
+            _OPEN.discard(fd)
+            os.close(fd)
 
     def close(self) -> None:
         """Close all files; safe to call twice."""

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +16,7 @@ from typing import Final, Literal
 from chipwatch.collectors.jobs.allocations import Allocations
 from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import REFRESH, SlurmJobs
-from chipwatch.collectors.jobs.waits import Waits, run_delay
+from chipwatch.collectors.jobs.waits import Waits
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Kind, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
@@ -23,8 +24,8 @@ from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.owners import OwnedProcess, Owners
-from chipwatch.host.process_tree import ProcTree, parse_stat
-from chipwatch.host.procfs import ProcessFiles, close_all, read
+from chipwatch.host.process_tree import ProcTree, stat_of
+from chipwatch.host.procfs import close_all, read
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
@@ -41,9 +42,9 @@ MAX_DELAYS: Final = 1024
 EVERY: Final = 9 * 10**9 + 10**9 // 2
 """Interval (ns) between readings of what answers look at each ten seconds."""
 TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
-BLOCKED: Final = b"D"
+BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
-STOPPED: Final = (b"T", b"t")
+STOPPED: Final = ("T", "t")
 """States of a process that a signal or a debugger has stopped."""
 
 
@@ -84,7 +85,7 @@ class JobsCollector(Collector):
         self._config, self._clock = config, time.monotonic_ns
         self._followed: tuple[tuple[int, ...], frozenset[int]] = (), frozenset()
         """Processes on devices, and of these those on devices that were partly idle."""
-        self._waits, self._files = Waits(config.proc), ProcessFiles(config.proc)
+        self._waits = Waits(config.proc)
         self._groups: dict[str, JobGroup] = {}
         """Path of a cgroup -> its job."""
         self._owners: Owners | None = None
@@ -120,7 +121,7 @@ class JobsCollector(Collector):
         assert allocations is not None
         pids, idle = self._followed  # the clock's thread may change it meanwhile
         followed = frozenset(pids)
-        stats = {pid: stat for pid in followed if (stat := self._files.again(pid, "stat"))}
+        stats = {pid: stat for pid in followed if (stat := self._waits.files.again(pid, "stat"))}
         processes = owners.of_drivers(followed, stats)
         owners_of = {pid: process.owner for pid, process in processes.items()}
         left_out = self._find_groups(owners_of.values(), at)
@@ -173,7 +174,7 @@ class JobsCollector(Collector):
         return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
-        close_all(*self._groups.values(), self._allocations, self._files)
+        close_all(*self._groups.values(), self._allocations, self._waits.files)
         self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> int:
@@ -205,28 +206,23 @@ class JobsCollector(Collector):
         """Return True if a GPU has MIG instances: Slurm then numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(
-        self, owners: Mapping[int, Owner], stats: dict[int, bytes]
-    ) -> tuple[dict[int, float], dict[int, bytes]]:
+    def _states(self, owners: Mapping[int, Owner], stats: dict[int, bytes]) -> tuple[dict[int, float], dict[int, str]]:
         """
         Complete `stats`, the texts of /proc/PID/stat, for at most PROCESSES of a job.
 
         Return PID -> CPU seconds, for processes without a job's cgroup; and PID -> state.
         """
-        cpu, states, count = dict[int, float](), dict[int, bytes](), defaultdict[str, int](int)
+        cpu, states, count = dict[int, float](), dict[int, str](), defaultdict[str, int](int)
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
-            try:
-                data = stats[pid] = stats.get(pid) or self._files.read(pid, "stat")
-                states[pid] = data[data.rindex(b")") + 2 :][:1]
+            stats[pid] = stats.get(pid) or self._waits.text(pid, "stat")
+            if stat := stat_of(self._config.proc, pid, stats[pid]):  # else the process has ended
+                states[pid] = stat.state
                 if not own:
-                    cpu[pid] = parse_stat(data).own / ProcTree.second
-            except (OSError, ValueError):
-                continue  # the process has ended
-        self._files.keep(owners)
+                    cpu[pid] = stat.own / ProcTree.second
         return cpu, states
 
     def _totals(
@@ -242,7 +238,8 @@ class JobsCollector(Collector):
         if last and now < self._due and owners == last.owners:
             return last.delays, last.transfers
         self._due = now + EVERY
-        delays = {pid: delay for pid in islice(owners, MAX_DELAYS) if (delay := run_delay(proc, pid)) is not None}
+        delay_of = partial(self._waits.delay, stays=False)
+        delays = {pid: delay for pid in islice(owners, MAX_DELAYS) if (delay := delay_of(pid)) is not None}
         moved = {pid: TRANSFERS.findall(read(f"{proc}/{pid}/io")) for pid in idle if pid in owners}
         return delays, {pid: (int(each[0]), int(each[1])) for pid, each in moved.items() if len(each) == 2}
 

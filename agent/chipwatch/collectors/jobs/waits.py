@@ -17,7 +17,7 @@ from chipwatch.contract.owner import ProcessUse
 from chipwatch.host.cgroup import cpu_list, field
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.process_tree import ProcTree, Stat, stat_of
-from chipwatch.host.procfs import link, read, tcp_sockets
+from chipwatch.host.procfs import ProcessFiles, link, read, tcp_sockets
 
 MAX_PROCESSES: Final = 64
 """Most processes on accelerators that are read in a tick."""
@@ -73,7 +73,7 @@ class Waits:
 
     def __init__(self, proc: Path, unanswered: Callable[[float], set[int]] | None = None) -> None:
         """`unanswered`: returns the inodes of sockets that have waited for an answer for a number of seconds."""
-        self._proc = proc
+        self._proc, self.files = proc, ProcessFiles(proc)
         self._unanswered = unanswered or unanswered_sockets
         self._before: dict[int, _Wait] = {}
         self._moment: float | None = None
@@ -94,24 +94,39 @@ class Waits:
         self._before, self._moment = {}, now
         tables: dict[str, set[str]] = {}
         uses, bound, self._bound = {}, self._bound, {}
-        threads, self._threads = self._threads, {}
+        threads, self._threads, living = self._threads, {}, {*others}
         for pid in sorted(pids)[:MAX_PROCESSES]:
             if stat := stat_of(self._proc, pid, stats.get(pid)):
                 tasks = self._children((pid, stat.began), others, threads, now)
-                children = {task: state for task in tasks if (state := stat_of(self._proc, task))}
+                texts = ((task, self.text(task, "stat")) for task in tasks)
+                children = {task: state for task, text in texts if (state := stat_of(self._proc, task, text))}
+                living |= children.keys()
                 for task, state in {pid: stat, **children}.items():
                     with suppress(ValueError):  # a file has an unknown format
                         if wait := self._wait(task, state, seconds, tables):
                             self._before[task] = wait
                 waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
                 cpu = {(task, state.began): state.own / ProcTree.second for task, state in children.items()}
-                delays = {key: delay for key in cpu if (delay := run_delay(self._proc, key[0])) is not None}
+                delays = {key: delay for key in cpu if (delay := self.delay(key[0])) is not None}
                 own = self._cpus_of((pid, stat.began), bound, now) if cpu else frozenset()
                 theirs = frozenset[int]().union(*(self._cpus_of(key, bound, now) for key in cpu))
                 uses[pid] = ProcessUse(
                     stat.own / ProcTree.second, cpu, waits, delays, len(theirs), shares_cpus=own <= theirs
                 )
+        self.files.keep(living)
         return uses
+
+    def text(self, pid: int, name: str, *, stays: bool = True) -> bytes:
+        """Return the start of a file of a process, b"" if it cannot be read; with `stays`, it stays open."""
+        try:
+            return self.files.read(pid, name, stays)
+        except OSError:
+            return b""
+
+    def delay(self, pid: int, *, stays: bool = True) -> float | None:
+        """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
+        words = self.text(pid, "schedstat", stays=stays).split()
+        return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
     def _cpus_of(self, key: _Key, bound: Mapping[_Key, tuple[float, frozenset[int]]], now: float) -> frozenset[int]:
         """Return the CPUs on which a process may run, read at most once a minute; empty if unknown."""
@@ -125,18 +140,17 @@ class Waits:
         self, key: _Key, others: Collection[int], before: Mapping[_Key, tuple[float, list[str]]], now: float
     ) -> list[int]:
         """Return the children of a process, from `before` or from a new list of its threads."""
-        listed, threads = before.get(key, (-math.inf, []))
-        folder, first = f"{self._proc}/{key[0]}/task", f"{key[0]}"
+        (listed, threads), first = before.get(key, (-math.inf, [])), f"{key[0]}"
         if now - listed > LISTED:
             with suppress(OSError):
-                listed, threads = now, os.listdir(folder)[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
-        words = {one: read(f"{folder}/{one}/children").split() for one in threads}
+                listed, threads = now, os.listdir(f"{self._proc}/{first}/task")[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
+        words = {one: self.text(key[0], f"task/{one}/children", stays=one == first).split() for one in threads}
         self._threads[key] = listed, [one for one in threads if words[one] or one == first]
         return [pid for each in words.values() for pid in map(int, each) if pid not in others][:MAX_CHILDREN]
 
     def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[str]]) -> _Wait | None:
         """Return the sockets for which a process's main thread waits; None if there is none, or if unknown."""
-        where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
+        where = self.text(pid, "wchan").decode("ascii", "replace")
         sockets: set[str] = set()
         if RECEIVES.match(where):
             words = read(f"{self._proc}/{pid}/syscall").split()
@@ -149,8 +163,8 @@ class Waits:
             if tables["diag"]:
                 sockets = {target for _, target in open_files(self._proc, pid)} & tables["diag"]
         sockets.discard("socket:[0]")  # connections that nobody has accepted yet
-        switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
-        return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
+        switches = SWITCHES.search(read(f"{self._proc}/{pid}/status")) if sockets else None
+        return _Wait(stat.began, frozenset(sockets), int(switches[1])) if switches else None
 
     def _established(self, pid: int, tables: dict[str, set[str]]) -> set[str]:
         """Return the connected sockets without unread data in the network namespace of a process."""
@@ -162,12 +176,6 @@ class Waits:
                 if int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000")
             }
         return tables[network]
-
-
-def run_delay(proc: Path, pid: int) -> float | None:
-    """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
-    words = read(f"{proc}/{pid}/schedstat").split()
-    return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
 
 def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:

@@ -294,15 +294,12 @@ class Gpus:
             gpu.minor = gpu.minor if minor is None else minor
         if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
             if not is_new:
-                self._forget(listed.uuid)
+                self._gpus.pop(listed.uuid).close()
             return None
         if is_new and place is not None:
-            self._forget(vacant.pop(place))
+            self._gpus.pop(vacant.pop(place)).close()
         self._gpus[listed.uuid] = gpu
         return gpu
-
-    def _forget(self, uuid: str) -> None:
-        self._gpus.pop(uuid).close()
 
     def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index`, for which the driver returned `error`; None if it is unknown and not lost."""

@@ -96,10 +96,8 @@ class ProcessLists:
     def unlisted(self) -> str:
         """Return why the driver did not list all processes; "" if it did. It may lack lists other than compute."""
         refused = self._query.refused
-        if refused.keys().isdisjoint(LISTS):
-            return ""
-        for name in LISTS:
-            code = 0 if name in self._query.answered else refused.get(name, 0)
+        for name in filter(refused.__contains__, LISTS):
+            code = 0 if name in self._query.answered else refused[name]
             if code and (name == COMPUTE or code not in UNSUPPORTED):
                 return f"NVML does not list its processes: {nvml.NVMLError(code)} (NVML {code})"
         return ""

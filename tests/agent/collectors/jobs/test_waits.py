@@ -117,10 +117,6 @@ def waited(pid, until, wchan, seconds=0.5):
     return cause_of(pid, first, waits.read({pid}, {pid}, ended), ended - begun)
 
 
-def has(name):
-    return (PROC / "self" / name).exists()
-
-
 def test_a_process_that_sleeps_while_one_child_computes_waits_for_data(start, until):
     pid, waits = start(LOADER), Waits(PROC)
 
@@ -164,9 +160,10 @@ def test_threads_without_children_are_asked_again_after_ten_seconds(tmp_path):
     assert children(1.0, t50="60", t51="61") == {60}, "the main thread is always asked"
     assert children(11.0) == {60, 61}
     assert children(12.0, t50="") == {61}
+    assert {pid for pid, _ in waits.files._open} == {50, 61}, "files of a child that has gone are closed"
 
 
-@pytest.mark.skipif(not has("syscall"), reason="the kernel has no /proc/PID/syscall")
+@pytest.mark.skipif(not (PROC / "self/syscall").exists(), reason="the kernel has no /proc/PID/syscall")
 def test_a_process_that_waits_for_bytes_of_a_connection_waits_for_the_network(start, until):
     assert waited(start(RECEIVES), until, ("wait_woken", "sk_wait_data")) == "network"
 
