@@ -37,10 +37,7 @@ CONTROLLER: Final = (
     FileRow(MEMORY_ERRORS, "ce_count", dims=CORRECTED, total=MEMORY_ERRORS),
     FileRow(MEMORY_ERRORS, "ue_count", dims=UNCORRECTED, total=MEMORY_ERRORS),
 )
-MODULE: Final = (
-    FileRow(OF_DIMM, "dimm_ce_count", dims=CORRECTED),
-    FileRow(OF_DIMM, "dimm_ue_count", dims=UNCORRECTED),
-)
+MODULE: Final = (FileRow(OF_DIMM, "dimm_ce_count", dims=CORRECTED), FileRow(OF_DIMM, "dimm_ue_count", dims=UNCORRECTED))
 """Files of EDAC for one memory module: Documentation/admin-guide/RAS of Linux."""
 
 # fmt: off

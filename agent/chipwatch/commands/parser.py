@@ -16,8 +16,6 @@ from chipwatch.config.identity.names import WORDS
 from chipwatch.contract.errors import ConfigError
 
 COMPLETION: Final = "print a script with which a shell completes commands and options"
-NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
-"""Wrong choice -> note on the choice that was probably meant."""
 
 
 class HelpAsked(Exception):
@@ -43,7 +41,6 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked with the help as wide as the terminal."""
-        del file
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
@@ -61,13 +58,9 @@ class Parser(argparse.ArgumentParser):
             if name == "COMMAND":
                 return f"there is no command {word[1]}{_nearest_command(word[1])}"
             choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
-            note = NOTES.get(word[1].lower(), "")
-            return f"{name} {word[1]}: no such choice{note}; choose from: {', '.join(choices)}"
-        plain = {
-            "expected one argument": ": needs a value",
-            "expected at least one argument": ": needs a value",
-            "ignored explicit argument": ": takes no value",
-        }
+            return f"{name} {word[1]}: no such choice; choose from: {', '.join(choices)}"
+        plain = dict.fromkeys(("expected one argument", "expected at least one argument"), ": needs a value")
+        plain["ignored explicit argument"] = ": takes no value"
         return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
 
     def _unknown(self, word: str) -> str:
@@ -122,12 +115,7 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
     top.commands = commands.choices
     for name, text in {**COMMANDS, "completion": COMPLETION}.items():
         command = commands.add_parser(
-            name,
-            help=text,
-            description=text,
-            allow_abbrev=False,
-            conflict_handler="resolve",
-            formatter_class=formatter,
+            name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=formatter
         )
         if only not in (None, name):
             continue

@@ -154,9 +154,13 @@ class AgentRun:
             return contextlib.ExitStack()
         from chipwatch.service.life import show_life
 
-        answers: dict[str, Callable[..., Mapping[str, Any]]]
-        seal = self.recorder.seal if self.recorder else lambda *_: {}
-        answers = {"verdict": self._history_of(pipeline).answer, "seal": seal}
+        history, seal = self._history_of(pipeline), self.recorder.seal if self.recorder else lambda *_: {}
+
+        def verdict() -> Mapping[str, Any]:
+            names = {name: dict(dims) for facts in pipeline.devices.values() for name, dims in facts.names.items()}
+            return {**history.answer(), "names": names}
+
+        answers = {"verdict": verdict, "seal": seal}
         return show_life(self.config, folder, pipeline, self.common, answers)
 
     def _deliver(self, pipeline: Pipeline, watched: WrappedCommand | None) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import platform
+import re
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 from chipwatch.base.redaction import one_line
 from chipwatch.base.text import line_width
 from chipwatch.commands.command_line import flags
 from chipwatch.commands.output import show, wrapped
+from chipwatch.config.identity.names import places
 from chipwatch.config.load import load
 from chipwatch.jobs.verdict import expect
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
@@ -27,6 +32,12 @@ WIDTH: Final = 100
 """Most columns of the text; a terminal may have fewer."""
 MAX_EVIDENCE: Final = 200
 """Most characters of a message of the kernel."""
+DRA: Final = re.compile(r"gpu-\d+")
+"""A GPU's name in the pools of NVIDIA's DRA driver: its minor number (kubernetes-sigs/dra-driver-nvidia-gpu#428)."""
+TAINT: Final = {"key": "chipwatch/health", "value": "Unhealthy", "effect": "NoSchedule"}
+"""The taint of a GPU that is not fit; KEP-4680 has the word, KEP-5055 the effect."""
+STATUS: Final = {NOT_FIT: "True", UNKNOWN: "Unknown"}
+"""Verdict -> status of the node's condition HardwareProblem; that of others is False."""
 MAX_LINE: Final = 600
 """Most characters of the line for programs; Slurm's drain reasons and Kubernetes' conditions are no longer."""
 
@@ -46,6 +57,8 @@ def main(given: SimpleNamespace) -> int:
     code = code_of(verdict.word, caller)
     if hasattr(given, "json"):
         text = as_json(verdict, code)
+    elif caller == "kubernetes":
+        text = as_kubernetes(verdict, answer.get("names", {}))
     else:
         text = as_text(verdict) if caller == "person" else as_line(verdict)
     show(text, may_be_closed=True)
@@ -80,6 +93,24 @@ def as_line(verdict: Verdict) -> str:
     return one_line(f"{verdict.word.upper()}{f': {text}' if text else ''}".replace("|", "/"), MAX_LINE)
 
 
+def as_kubernetes(verdict: Verdict, names: Mapping[str, Mapping[str, str]]) -> str:
+    """
+    Return a List of Kubernetes in JSON: the node with its condition, a DeviceTaintRule for each GPU that is not fit.
+
+    `names`: dimensions of devices by their names. A GPU without the name that NVIDIA's DRA driver gives it has no rule.
+    """
+    node = next(filter(None, map(os.environ.get, places("Kubernetes")["k8s_node"])), platform.node())
+    why, status = f"HardwareIs{verdict.word.title().replace(' ', '')}", STATUS.get(verdict.word, "False")
+    condition = {"type": "HardwareProblem", "status": status, "reason": why, "message": as_line(verdict)}
+    objects: list[Any] = [("v1", "Node", node, {"status": {"conditions": [condition]}})]
+    unfit = {one.shown_by.dims.get("gpu", "") for one in verdict.reasons if one.severity == NOT_FIT and one.shown_by}
+    for device in (name for name, dims in names.items() if DRA.fullmatch(name) and dims.get("gpu") in unfit):
+        rule = {"deviceSelector": {"driver": "gpu.nvidia.com", "pool": node, "device": device}, "taint": TAINT}
+        objects.append(("resource.k8s.io/v1", "DeviceTaintRule", f"chipwatch-{node}-{device}", {"spec": rule}))
+    items = [{"apiVersion": api, "kind": kind, "metadata": {"name": name}, **of} for api, kind, name, of in objects]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
+
+
 def as_json(verdict: Verdict, code: int) -> str:
     """Return the verdict as one JSON object."""
     return json.dumps(
@@ -101,7 +132,7 @@ def _evidence(reason: Reason) -> dict[str, object] | None:
         return None
     last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
     values = {"metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose}
-    return {**values, "last": last, "message": shown.text or None}
+    return values | {"last": last, "message": shown.text or None}
 
 
 def _sentence(reason: Reason) -> str:

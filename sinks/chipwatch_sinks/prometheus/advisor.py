@@ -163,11 +163,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
         "expr": _condition(alarm, scope),
         "for": f"{0 if rule.statistic == 'sum' else round(60 * rule.minutes)}s",
         "labels": {"severity": rule.severity, "chipwatch_alarm": rule.key},
-        "annotations": {
-            "summary": f"{rule.title}{who}",
-            "description": rule.text,
-            "runbook_url": scope.runbook(rule),
-        },
+        "annotations": {"summary": f"{rule.title}{who}", "description": rule.text, "runbook_url": scope.runbook(rule)},
     }
 
 

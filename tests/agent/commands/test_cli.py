@@ -273,13 +273,6 @@ def test_version_is_one_line(here):
         assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {build()}\n", "")
 
 
-def test_a_verdict_for_kubernetes_says_which_caller_that_is(here):
-    note = (
-        "--for Kubernetes: no such choice (npd is Kubernetes' node-problem-detector); choose from: person, slurm, npd"
-    )
-    assert note in here("verdict", "--for", "Kubernetes").stderr
-
-
 @pytest.mark.parametrize("command", ["plan", "dashboard", "check", "top"])
 def test_help_of_a_command_lists_its_own_options_first(here, command):
     text = here(command, "--help").stdout

@@ -26,7 +26,8 @@ class Codes(NamedTuple):
 CALLERS: Final = {
     "person": Codes(0, 0, 1, 2),
     "slurm": Codes(0, 0, 1, 0),  # Prolog: any other code than 0 drains the node
-    "npd": Codes(0, 0, 1, 2),  # node-problem-detector: pkg/custompluginmonitor/types (OK, NonOK, Unknown)
+    # node-problem-detector: pkg/custompluginmonitor/types (OK, NonOK, Unknown); a controller is called as that is
+    **dict.fromkeys(("npd", "kubernetes"), Codes(0, 0, 1, 2)),
     "nagios": Codes(0, 1, 2, 3),  # OK, WARNING, CRITICAL, UNKNOWN of the plugin guidelines
 }
 FIT, DEGRADED, NOT_FIT, UNKNOWN = VERDICTS = ("fit", "degraded", "not fit", "unknown")

@@ -112,12 +112,7 @@ class Top:
     """The content of the screen: the machine, the user's choices, and the palette."""
 
     def __init__(
-        self,
-        title: str,
-        colors: str | None,
-        env: Mapping[str, str],
-        delivery: Delivery | None = None,
-        proc: str = HERE,
+        self, title: str, colors: str | None, env: Mapping[str, str], delivery: Delivery | None = None, proc: str = HERE
     ) -> None:
         self.machine, self.view = MachineState(), View()
         self.palette = PALETTES[palette_of(colors, env)]

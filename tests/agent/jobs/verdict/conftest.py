@@ -60,12 +60,8 @@ class Machine:
     def port(self, device, state="4: ACTIVE", rate="400 Gb/sec (4X NDR)"):
         """Give it an InfiniBand port."""
         base = f"sys/class/infiniband/{device}/ports/1"
-        for name, text in {
-            "state": state,
-            "rate": rate,
-            "link_layer": "InfiniBand",
-            "counters/link_downed": "0",
-        }.items():
+        files = {"state": state, "rate": rate, "link_layer": "InfiniBand", "counters/link_downed": "0"}
+        for name, text in files.items():
             self.file(f"{base}/{name}", f"{text}\n")
 
     def mount(self, *lines):
