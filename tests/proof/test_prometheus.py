@@ -120,12 +120,17 @@ def test_the_increase_of_a_counter_that_resets_is_the_same(programs, agent, unti
         time.sleep(SECONDS)  # that long the counter runs
         found = server.ask("query", query=f"proof_steps_total[{int(SECONDS)}s]")["result"][0]["values"]
         ticks = [float(value) for n, (_, value) in enumerate(found) if n == 0 or value != found[n - 1][1]]
-        printed = [point for point in running.points() if point["name"] == "proof.steps"]
-        values = [point["value"] for point in printed]
-        begin = next(n for n in range(len(values)) if values[n : n + len(ticks)] == ticks)
+
+        def printed():
+            """Return the points of those ticks; None while the last is not printed."""
+            points = [point for point in running.points() if point["name"] == "proof.steps"]
+            parts = (points[n : n + len(ticks)] for n in range(len(points)))
+            return next((part for part in parts if [point["value"] for point in part] == ticks), None)
+
+        points = until(printed, LONG)
         rises = sum(after - before if after >= before else after for before, after in pairwise(ticks))
         assert len(ticks) > SECONDS / 2 - 3
-        assert sum(point["increase"] for point in printed[begin + 1 : begin + len(ticks)]) == rises
+        assert sum(point["increase"] for point in points[1:]) == rises
         first, last = found[0][0], found[-1][0]
         span = int(last - first) + 1
         theirs = server.value(f"increase(proof_steps_total[{span}s])", at=last)
