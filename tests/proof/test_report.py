@@ -33,18 +33,35 @@ def an_hour(tmp_path_factory):
     return folder / "hour.chipwatch"
 
 
+APPENDED = """
+from array import array
+columns = [array("d") for _ in range(400)]
+for at in range(10_000):
+    for column in columns:
+        column.append(float(at))
+"""
+"""What a machine without load does in 0.75 s of CPU, and in more beside other work."""
+
+
+def cpu_seconds(*words):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.fixture(scope="module")
 def page(an_hour):
-    output, before = an_hour.with_suffix(".html"), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*AGENT, "report", an_hour, "-o", output, "--price", "2.5", "--grid", "DE"], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    output = an_hour.with_suffix(".html")
+    words = (*AGENT[1:], "report", an_hour, "-o", output, "--price", "2.5", "--grid", "DE")
+    tries = [(cpu_seconds(*words), cpu_seconds("-c", APPENDED)) for _ in range(3)]
+    return output, *map(min, zip(*tries, strict=True))
 
 
 def test_an_hour_of_eight_gpus_is_small_and_quickly_made(page):
-    output, seconds = page
+    output, seconds, appended = page
     assert output.stat().st_size <= 1_500_000
-    assert seconds <= 3
+    assert seconds <= 3 * appended / 0.75
 
 
 def test_means_p95_and_sums_equal_those_that_numpy_computes(an_hour, page, tmp_path):

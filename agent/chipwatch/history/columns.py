@@ -247,17 +247,23 @@ class _Reader:
         self._spend(len(row))
         if len(row) > len(self._slots) or not at:
             raise ValueError("the parts do not fit together")
-        for (column, start), value in zip(self._slots, row, strict=False):
-            if value is not None and not (column.times and at <= column.times[-1]):
-                self._add_point(column, start, at, float(value))
+        self._add(at, self._slots, row)
 
     def _add_point(self, column: RecordedSeries, start: int | None, at: int, value: float) -> None:
-        if not math.isfinite(value) or (column.times and at <= column.times[-1]):
-            raise ValueError("a number is not finite, or a time comes twice")
-        if column.begin(start):
-            self._spend(SLOT)
-        column.times.append(at)
-        column.values.append(value)
+        if column.times and at <= column.times[-1]:
+            raise ValueError("a time comes twice")
+        self._add(at, [(column, start)], [value])
+
+    def _add(self, at: int, slots: list[tuple[RecordedSeries, int | None]], row: list[int | float | None]) -> None:
+        for (column, start), value in zip(slots, row, strict=False):
+            times = column.times
+            if value is not None and not (times and at <= times[-1]):
+                if not math.isfinite(value):
+                    raise ValueError("a number is not finite")
+                column.values.append(value)  # first, since it raises OverflowError
+                if start is not None and column.begin(start):
+                    self._spend(SLOT)
+                times.append(at)
 
     def _series(self, series: Series) -> RecordedSeries:
         dims = Dimensions(series.dims)
