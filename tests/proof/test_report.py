@@ -40,7 +40,7 @@ for at in range(10_000):
     for column in columns:
         column.append(float(at))
 """
-"""What a machine without load does in 0.75 s of CPU, and in more beside other work."""
+"""Python code that takes 0.75 s of CPU on a machine without load, and more beside other work."""
 
 
 def cpu_seconds(*words):
