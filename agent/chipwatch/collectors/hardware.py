@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import close_all, number, text
 from chipwatch.host.rows import FileRow, Folder, Folders, each
 
@@ -209,15 +207,14 @@ class HardwareCollector(Collector):
     metrics = (CPU, TEMPERATURE, FAN, MEMORY_ERRORS, OF_DIMM, *CPU_METRICS, *PCIE_METRICS)
     needs = Needs(level=True, state=True)
 
-    def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """`clock`: returns monotonic seconds."""
-        self._config, self._clock = config, clock
+    def __init__(self, config: Config) -> None:
+        self._config, self.every = config, config.every
         self._parts: dict[str, Folders | Energy] = {}
         self._kept: LastValues | None = None
 
     def open(self, given: Given) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
-        self._level, self._pace = given.level, Pace(self._config.every, self._clock)
+        self._level = given.level
         if sys.platform != "linux":
             raise Unavailable("the hardware's health is read on Linux only")
         self.close()
@@ -238,8 +235,8 @@ class HardwareCollector(Collector):
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; unreadable ones are left out."""
-        if self._kept and self._pace.is_due():
+        """Yield the readings; unreadable ones are left out."""
+        if self._kept:
             for part in self._parts.values():
                 yield from part.points(at)
             self._kept.save(at)

@@ -20,7 +20,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
-from chipwatch.host.pace import Pace
+from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import OpenFile, boot_time, text
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.host.xid import action_of, is_applications_own
@@ -202,6 +202,7 @@ class KernelCollector(Collector):
 
     metrics = (EVENTS, LOST)
     needs = Needs(state=True, events={EVENTS.name})
+    every = CALM
     knows = (RiseEvidence,)
 
     @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.pace import Backoff, Clock, Pace
+from chipwatch.host.pace import Backoff, Clock
 from chipwatch.host.procfs import close_all, read, read_small
 from chipwatch.host.rows import FileRow, Folder, Folders, RowFiles
 
@@ -258,18 +258,16 @@ class RdmaCollector(Collector):
     needs = Needs(level=True, state=True, always=(PAUSED.name, STORMS.name))
 
     def __init__(self, config: Config, clock: Clock = time.monotonic, call: Ethtool = ethtool) -> None:
-        self._config, self._clock = config, clock
+        self._config, self._clock, self.every = config, clock, config.every
         self._drivers, self._counters = DriverCounters(self._series, call), Counters()
         self._folder = config.sys / "class/infiniband"
         self._cards: dict[str, _Card] = {}
         self._ports: Folders | None = None
-        self._pace = Pace(config.every, clock)
         self._kept: LastValues | None = None
         self._silent: dict[Dimensions, str] = {}
 
     def open(self, given: Given) -> None:
         self._level = given.level
-        self._pace = Pace(self._config.every, self._clock)
         self.close()
         self._cards, self._kept = {}, LastValues(given.state, "rdma", self._config.proc)
         self._counters = Counters(kept=self._kept)
@@ -278,8 +276,8 @@ class RdmaCollector(Collector):
             raise Unavailable(f"no RDMA device in {self._folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; raise PartlyCollected if a device refuses."""
-        if self._kept is None or self._ports is None or not self._pace.is_due():
+        """Yield the readings; raise PartlyCollected if a device refuses."""
+        if self._kept is None or self._ports is None:
             return
         states = {}
         for point in self._ports.points(at):

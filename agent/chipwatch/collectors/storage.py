@@ -18,7 +18,7 @@ from chipwatch.contract.plugin import Given
 from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
-from chipwatch.host.pace import Clock, Pace
+from chipwatch.host.pace import Clock
 from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow, Folder, Folders, each
 
@@ -159,7 +159,7 @@ class StorageCollector(Collector):
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *NFS_METRICS)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        self._config, self._clock = config, clock
+        self._config, self._clock, self.every = config, clock, config.every
         # Process 1 has the host's mounts; ours may be read-only by systemd's ProtectSystem.
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
@@ -177,7 +177,6 @@ class StorageCollector(Collector):
         )
 
     def open(self, given: Given) -> None:
-        self._pace = Pace(self._config.every, self._clock)
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
         lines = self._lines()
@@ -187,8 +186,6 @@ class StorageCollector(Collector):
             )
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        if not self._pace.is_due():
-            return
         lines = self._lines()
         for line in self._disks(lines):
             yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))

@@ -38,6 +38,9 @@ class Collector(ABC):
     knows: ClassVar[Sequence[type]] = ()
     """The types that `facts` may yield, such as `chipwatch.Device`."""
 
+    every: float = 0.0
+    """Seconds between two readings, at least. The first two ticks and the last one read it in any case."""
+
     def open(self, given: Given) -> None:
         """Acquire handles; raise Unavailable("what is missing, where it looked")."""
 

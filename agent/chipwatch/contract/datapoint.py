@@ -32,7 +32,6 @@ COUNTER: Final = Kind.COUNTER
 """For code that looks at each point: reading it takes half the time of an enum's member."""
 _interned: Final[WeakValueDictionary[tuple[tuple[str, str], ...], Dimensions]] = WeakValueDictionary()
 _interning: Final = Lock()
-TEXT: Final = frozenset({str})
 
 
 def is_utf8(text: str) -> bool:
@@ -67,7 +66,7 @@ class Dimensions(Mapping[str, str]):
         dims = super().__new__(cls)
         dims.items_sorted, dims.is_text = items, False  # type: ignore[misc]
         texts = [*chain.from_iterable(items)]
-        if not {*map(type, texts)} <= TEXT:
+        if not {*map(type, texts)} <= {str}:
             return dims  # do not intern subclasses of str: they equal a plain str
         dims.is_text = is_utf8("".join(texts))
         with _interning:

@@ -115,8 +115,6 @@ class TickReadings:
         needs_facts = any(derivation.needs.facts for derivation in derivations)
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.needs.pids]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
-        self._need_devices = [sampler for sampler in self._followers if sampler.needs_devices]
-        self._finders = [sampler for sampler in self._first if sampler.knowledge.has_any and not sampler.needs.pids]
         for sampler in samplers if needs_facts else ():
             sampler.knowledge.want()
         self.devices: dict[str, DeviceFacts] = {}
@@ -147,11 +145,12 @@ class TickReadings:
     def _read_all(self, at: int, deadline: float) -> bool:
         """Read the collectors that are due, followers last; return whether a collector that finds devices is due."""
         now = time.monotonic()
-        due = [sampler for sampler in self._first if sampler.is_due(now)]
-        finders = [sampler for sampler in self._finders if sampler in due]  # usually none on a host without a device
+        due = [sampler for sampler in self._first if sampler.is_due(now, is_last=self._stop.is_last)]
+        # Collectors that find devices: usually none on a host without a device.
+        finders = [sampler for sampler in due if sampler.knowledge.has_any and not sampler.needs.pids]
         if not finders:
             for follower in self._followers:
-                needs_devices = follower in self._need_devices and follower.ok and not follower.is_busy
+                needs_devices = follower.needs_devices and follower.ok and not follower.is_busy
                 if not (needs_devices and follower.rest(now)):
                     follower.follow((), ())
                     due.append(follower)

@@ -27,6 +27,7 @@ from chipwatch.contract.facts import (
 from chipwatch.contract.plugin import Given
 from chipwatch.engine.validation import PluginRunner
 from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.host.pace import SLACK
 
 RETRY: Final = 300.0
 """Seconds after which a collector that found nothing to read is opened again."""
@@ -139,7 +140,7 @@ class Sampler(PluginRunner):
         super().__init__(collector, "collector", name, level)
         self.collector = collector
         self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
-        self._retry, self._retry_at, self._rests_until = retry, -math.inf, math.inf
+        self._retry, self._due, self._rests_until = retry, -math.inf, math.inf
         self.absence_level = logging.DEBUG
         """Log level of the line that nothing can be read."""
         self._thread: BlockingCall[Reading | None] | None = None
@@ -171,9 +172,9 @@ class Sampler(PluginRunner):
         """True from the request of a reading on the separate thread until `take` has returned it."""
         return self._thread is not None and self._thread.is_pending
 
-    def is_due(self, now: float) -> bool:
+    def is_due(self, now: float, *, is_last: bool = False) -> bool:
         """Return whether to read the collector, or to open it, at `now` (monotonic seconds)."""
-        return self.is_open or now >= self._retry_at or self.is_busy
+        return (self.is_open and (is_last or not self.collector.every)) or now >= self._due or self.is_busy
 
     def start(self) -> None:
         """Start the collector's thread, if it has one; raise RuntimeError if the system cannot start it."""
@@ -195,7 +196,7 @@ class Sampler(PluginRunner):
             self._logger.tell("skipped", f"the last {what} has not returned; skipped until it does")
             return False
         if not self.is_open:
-            if time.monotonic() < self._retry_at:
+            if time.monotonic() < self._due:
                 return False
             self._place()
         elif self.ok and not self.yielded and self.is_mute:
@@ -227,7 +228,7 @@ class Sampler(PluginRunner):
         if self.is_open and self._thread:
             self._rests_until = now + (self._survive(self.collector.rests, "cannot tell how long it rests") or 0.0)
             if now < self._rests_until:
-                self.is_open, self._retry_at = False, -math.inf
+                self.is_open, self._due = False, -math.inf
                 self._thread.close(self.close)
         return now < self._rests_until
 
@@ -270,10 +271,12 @@ class Sampler(PluginRunner):
         """Add a reading to `points` and `facts`; raise an exception only for a bug of the collector, or an OSError."""
         try:
             if not self.is_open:
-                self._retry_at = time.monotonic() + self._retry
+                self._due = time.monotonic() + self._retry
                 self.collector.open(self._given)
                 self.is_open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
+            if every := self.collector.every:
+                self._due = time.monotonic() + (every - SLACK) * (self.found is not None)
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
             if "skipped" in self.counts:

@@ -14,6 +14,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.engine.notices import LEVEL, NOTICES, SENT
+from chipwatch.host.pace import CALM, Pace
 
 if TYPE_CHECKING:
     from chipwatch.engine.clock import Pipeline
@@ -76,6 +77,7 @@ class AgentCollector(Collector):
         SECONDS, OK, *counters_of("collector"), DERIVED_SECONDS, *counters_of("processor"), *counters_of("sink"),
         SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, *counters_of("tick"), *counters_of("incident"), INCIDENT, RSS, CPU,
     )  # fmt: skip
+    every = CALM
     needs = Needs(
         level=True,
         events=frozenset(metric.name for kind in NOTICES for metric in counters_of(kind) if is_steady(metric, kind)),
@@ -83,7 +85,7 @@ class AgentCollector(Collector):
 
     def __init__(self, start_time: int) -> None:
         """Take the agent's start (ns since the epoch)."""
-        self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
+        self._start_time, self._zeros_pace, self._with_zeros = start_time, Pace(ZEROS), True
         self._given = Given()
         self._read_at = start_time
         """Time of the last reading (ns since the epoch)."""
@@ -113,10 +115,7 @@ class AgentCollector(Collector):
         if self._given.level < LEVEL:
             self._read_at = at
             return
-        now = time.monotonic()
-        self._with_zeros = self._given.zeros and now >= self._zeros_due
-        if self._with_zeros:
-            self._zeros_due = now + ZEROS
+        self._with_zeros = self._given.zeros and self._zeros_pace.is_due()
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         ticks = {"missed": pipeline.missed, "failed": pipeline.failed} if pipeline else {}

@@ -8,10 +8,11 @@ from typing import Final
 
 SLACK: Final = 0.5
 """Seconds by which a tick may be early for a reading that is due."""
+CALM: Final = 5.0
+"""Seconds between two readings of what changes slowly, where ticks are more frequent."""
 SLOW: Final = 10.0
 """Seconds between two expensive readings of an accelerator."""
 FIRST: Final = 2
-MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 
 Clock = Callable[[], float]
@@ -45,7 +46,7 @@ class Backoff:
 
     __slots__ = ("_failures", "_first", "_until")
 
-    def __init__(self, first: float = MINUTE) -> None:
+    def __init__(self, first: float = 60.0) -> None:
         """Take the first delay in seconds."""
         self._first, self._failures, self._until = first, 0, float("-inf")
 

@@ -15,18 +15,12 @@ GPU, SWITCH = "0000:05:00.0", "devices/pci0000:00/0000:00:01.0"
 
 
 @pytest.fixture
-def clock():
-    return [1000.0]
-
-
-@pytest.fixture
-def hardware(tmp_path, clock):
+def hardware(tmp_path):
     """Make a collector that reads the captures, opened."""
 
-    def made(*captures, level=Level.DETAILED, every=0.0):
+    def made(*captures, level=Level.DETAILED):
         sysfs.build(tmp_path / "sys", *captures)
-        config = HardwareCollector.Config(every=every, proc=tmp_path, sys=tmp_path / "sys")
-        collector = HardwareCollector(config, lambda: clock[0])
+        collector = HardwareCollector(HardwareCollector.Config(proc=tmp_path, sys=tmp_path / "sys"))
         collector.open(Given(level=level))
         return collector
 
@@ -225,16 +219,6 @@ def test_the_errors_of_all_devices_neither_fall_nor_jump_when_one_is_replaced(ha
     assert read(collector)["pcie.errors correctable"] == 4
     device("0000:06:00.0", "0x030200", correctable=102)
     assert read(collector)["pcie.errors correctable"] == 6
-
-
-def test_it_reads_at_its_own_interval(hardware, clock):
-    collector = hardware("hwmon", every=15.0)
-    assert read(collector)
-    assert read(collector)  # an increase needs two
-    clock[0] += 10
-    assert not read(collector)
-    clock[0] += 5
-    assert read(collector)
 
 
 def test_the_contract_is_kept_and_the_parts_are_named(hardware, device):

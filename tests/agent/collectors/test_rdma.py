@@ -160,25 +160,14 @@ def test_older_cards_have_their_long_counters_in_another_folder(rdma):
     assert [(point.dims["port"], point.value) for point in points] == [("1", 4 * 4631917), ("2", 4 * 4631917)]
 
 
-def test_a_link_that_goes_down_is_counted_and_is_no_longer_active(rdma, folder, clock):
+def test_a_link_that_goes_down_is_counted_and_is_no_longer_active(rdma, folder):
     collector = rdma("rdma_mlx5")
     read(collector)
     port = folder / "mlx5_bond_0/ports/1"
     sysfs.write(port / "state", "1: DOWN")
     sysfs.write(port / "counters/link_downed", "1")
-    clock[0] += 15
     values, _ = read(collector)
     assert of(values, "rdma.state", "rdma.ports.active", "rdma.link.downed") == [0, 0, 1]
-
-
-def test_it_reads_at_its_own_interval(rdma, clock):
-    collector = rdma("rdma_mlx5", every=15.0)
-    assert read(collector)[0]
-    assert read(collector)[0]  # an increase needs two
-    clock[0] += 10
-    assert not read(collector)[0]
-    clock[0] += 4.9
-    assert read(collector)[0]
 
 
 def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, folder, clock):
@@ -187,7 +176,7 @@ def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, fo
             sysfs.write(path, "EINVAL")
 
     refuse()
-    collector = rdma("rdma_efa", every=0.0)
+    collector = rdma("rdma_efa")
     values, problems = read(collector)
     assert values["rdma.sent"] == 1047398149094
     assert "rdma.ports.active" not in values
@@ -209,7 +198,7 @@ def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, fo
 def test_errors_that_can_be_read_later_join_their_sum_without_a_jump(rdma, folder, clock):
     counters = folder / "hfi1_0/ports/1/counters"
     sysfs.write(counters / "port_rcv_discards", "EINVAL")
-    collector = rdma("rdma_hfi1", every=0.0)
+    collector = rdma("rdma_hfi1")
 
     def errors(at):
         clock[0] += 61
@@ -227,7 +216,7 @@ def test_errors_that_can_be_read_later_join_their_sum_without_a_jump(rdma, folde
 
 
 def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
-    collector = rdma("rdma_mlx5", every=0.0, exclude=("rdmap16s27",))
+    collector = rdma("rdma_mlx5", exclude=("rdmap16s27",))
     sysfs.build(folder.parents[1], "rdma_efa", "rdma_bnxt_re")
     assert {point.dims.get("device") for point in collector.collect(7)} == {None, "mlx5_bond_0", "bnxt_re0"}
     shutil.rmtree(folder / "mlx5_bond_0")
@@ -264,7 +253,7 @@ def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_a
 
 
 def test_a_port_whose_files_are_gone_does_not_refuse_and_is_found_again(rdma, folder):
-    collector = rdma("rdma_mlx5", every=0.0)
+    collector = rdma("rdma_mlx5")
     read(collector)
     files = folder / "mlx5_bond_0/ports/1/counters"
     for path in files.iterdir():
@@ -281,7 +270,7 @@ def test_a_host_without_the_fabric_is_unavailable(tmp_path):
 
 
 def test_a_reset_of_the_counters_starts_them_again(rdma, folder):
-    collector = rdma("rdma_mlx5", every=0.0)
+    collector = rdma("rdma_mlx5")
     port = Dimensions(device="mlx5_bond_0", port="1")
     first = {point.metric.name: point for point in collector.collect(7) if point.dims is port}
     sysfs.write(folder / "mlx5_bond_0/ports/1/counters/port_xmit_data", "10")
@@ -309,7 +298,7 @@ def roce(tmp_path, clock, folder):
     def made(card, level=Level.DETAILED, state=None):
         sysfs.build(tmp_path / "sys", "rdma_mlx5")
         sysfs.write(folder / "mlx5_bond_0/ports/1/gid_attrs/ndevs/0", "eth0")
-        config = RdmaCollector.Config(proc=tmp_path, sys=tmp_path / "sys", every=0)
+        config = RdmaCollector.Config(proc=tmp_path, sys=tmp_path / "sys")
         collector = RdmaCollector(config, lambda: clock[0], card)
         collector.open(Given(level=level, state=state))
         return collector

@@ -39,7 +39,7 @@ def storage(tmp_path, clock):
     def made(*lines, **config):
         mounts(tmp_path, *lines)
         paths = {"proc": tmp_path / "proc", "sys": tmp_path / "sys"}
-        collector = StorageCollector(StorageCollector.Config(every=0.0, **paths, **config), lambda: clock[0])
+        collector = StorageCollector(StorageCollector.Config(**paths, **config), lambda: clock[0])
         collector.open(Given())
         return collector
 
@@ -100,7 +100,7 @@ def test_a_real_ext4_with_an_error_turns_read_only_and_one_remounted_by_hand_doe
     subprocess.run(["mount", "-o", "loop", image, point], check=True)
     try:
         name, key = _loop(point), f"disk.read_only {point}"
-        collector = StorageCollector(StorageCollector.Config(every=0.0))
+        collector = StorageCollector(StorageCollector.Config())
         collector.open(Given())
         before = read(collector)
         subprocess.run(["mount", "-o", "remount,ro", point], check=True)
@@ -227,7 +227,7 @@ def test_mountstats_that_do_not_return_cost_nfs_only_and_once(tmp_path):
     mounts(tmp_path, ROOT, NFS)
     (tmp_path / "proc/1/mountstats").symlink_to(tmp_path / "mountstats")
     paths = {"proc": tmp_path / "proc", "sys": tmp_path / "sys"}
-    collector = StorageCollector(StorageCollector.Config(every=0.0, **paths))
+    collector = StorageCollector(StorageCollector.Config(**paths))
     collector.open(Given())
     points = []
     with pytest.raises(PartlyCollected, match="NFS: mountstats: no answer"):

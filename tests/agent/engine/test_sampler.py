@@ -1,6 +1,7 @@
 import logging
 import math
 import threading
+import time
 
 import pytest
 
@@ -179,6 +180,16 @@ def test_a_collector_of_which_nothing_is_wanted_is_read_once_to_say_that_it_is_t
     assert bench.sampler.ok
     assert bench.sampler.is_open
     bench.end()
+
+
+def test_what_changes_slowly_is_read_in_the_first_two_ticks_and_in_the_last_one(bench, monkeypatch):
+    monkeypatch.setattr(Scripted, "every", 3600.0)
+    b, due = bench(1), []
+    for _ in range(3):
+        due.append(b.sampler.is_due(time.monotonic()))
+        b.read()
+    assert due == [True, True, False]
+    assert b.sampler.is_due(time.monotonic(), is_last=True)
 
 
 def test_what_is_not_finite_is_left_out_and_counted(bench):
