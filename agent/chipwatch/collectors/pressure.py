@@ -14,7 +14,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
-from chipwatch.host.procfs import RECORD, KeptFile, close_all
+from chipwatch.host.procfs import KeptFile, close_all
 
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time (ns) between two readings for a share."""
@@ -43,7 +43,7 @@ class _Stalls(NamedTuple):
 
 def _read(metric: Metric, file: KeptFile) -> _Stalls:
     """Read the file; raise OSError if the kernel does not measure pressure."""
-    data = file.read(RECORD)
+    data = file.read()
     now = time.monotonic_ns()
     totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
     if metric is CPU:  # `full` is undefined for a machine: noise, or 0 since Linux 5.18 (commit 890d550d7dba)

@@ -167,6 +167,9 @@ class Metric:
     owner: tuple[str, ...] = ()
     """The keys in `dims` that say who holds the device; the agent adds them for one sink."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __post_init__(self) -> None:
         """Raise TypeError if `level` is not a Level."""
         if type(self.level) is not Level:

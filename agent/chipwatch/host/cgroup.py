@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, read, text
+from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, read, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -173,7 +173,7 @@ class GroupFiles:
         texts = {}
         for path, file in self._files.items():
             try:
-                texts[path] = b"\n" + file.read(RECORD)
+                texts[path] = b"\n" + file.read()
             except OSError as error:
                 if error.errno != errno.EOPNOTSUPP:  # the kernel measures no pressure (psi=0)
                     raise

@@ -62,12 +62,13 @@ class KeptFile(OpenFile):
 
     __slots__ = ()
 
-    def read(self, record: int = PAGE) -> bytes:
+    def read(self, record: int = RECORD) -> bytes:
         """
         Return the current content, at most 16 MiB.
 
         The kernel may return a page at a time, and a page ends early only if the next record does not fit. No record
         has more than `record` bytes, so a page with more room is the last one (seq_read_iter in fs/seq_file.c).
+        With PAGE as `record`, it is read until nothing comes.
         """
         data = pread(self._fd, CHUNK, 0)
         if len(data) <= PAGE - record:
@@ -78,7 +79,7 @@ class KeptFile(OpenFile):
 
     def parse(self, parser: Callable[[bytes], T]) -> T:
         """Return the content, parsed by `parser`; raise OSError if it has an unknown format."""
-        data = self.read(RECORD)
+        data = self.read()
         try:
             return parser(data)
         except (ValueError, LookupError, ArithmeticError) as problem:
@@ -189,7 +190,7 @@ def count(data: str | bytes) -> int | None:
 def text(path: Path) -> str:
     """Return the text of a file, at most 16 MiB, with escapes for bytes that are not UTF-8; "" if unreadable."""
     try:
-        return KeptFile(path).read().decode(errors="backslashreplace").strip()
+        return KeptFile(path).read(PAGE).decode(errors="backslashreplace").strip()
     except OSError:
         return ""
 

@@ -43,7 +43,7 @@ def test_a_file_that_the_kernel_returns_in_pieces_is_read_whole(monkeypatch, tmp
     kept = KeptFile(path)
     pread = os.pread
     monkeypatch.setattr(procfs, "pread", lambda fd, size, offset: pread(fd, min(size, 3), offset))
-    assert kept.read() == b"0123456789"
+    assert kept.read(procfs.PAGE) == b"0123456789"
 
 
 def test_reading_ends_at_the_limit(monkeypatch, tmp_path):
@@ -51,7 +51,7 @@ def test_reading_ends_at_the_limit(monkeypatch, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     monkeypatch.setattr(procfs, "CHUNK", 4)
-    assert KeptFile(path).read() == b"x" * 8
+    assert KeptFile(path).read(procfs.PAGE) == b"x" * 8
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"x 1", b"1 x", b"cpu", b"9" * 5000])
