@@ -37,8 +37,7 @@ def jobs(given: SimpleNamespace) -> int:
 def why(given: SimpleNamespace) -> int:
     """Print why jobs are slow."""
     answer = question(given, "jobs")
-    has_json = hasattr(given, "json")
-    return show(_json({"jobs": chosen(answer, given.name)}) if has_json else why_text(answer, given.name))
+    return show(_json({"jobs": chosen(answer, given.name)}) if hasattr(given, "json") else why_text(answer, given.name))
 
 
 def _json(answer: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Final
 
-from chipwatch.base.version import build
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.output import FAILED, OK, NotPrinted, close_standard_error, open_standard_streams, report, show
 from chipwatch.contract.errors import CommandError, text_of
@@ -62,8 +61,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(given: SimpleNamespace) -> int:
-    if given.command == "version":
-        return show(f"chipwatch {build()}")
     if given.command == "help":
         return show(given.text)
     module, _, function = FUNCTIONS[given.command].partition(".")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from chipwatch.base.text import in_case_of, similar
+from chipwatch.base.version import build
 from chipwatch.commands.cli_options import COMMANDS, OPTIONS
 from chipwatch.commands.parser import parsed_words
 from chipwatch.contract.datapoint import is_utf8
@@ -58,7 +59,9 @@ def parse(argv: Sequence[str]) -> SimpleNamespace:
     given[:1] = [in_case_of(word, (*COMMANDS, "completion")) for word in given[:1]]
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
-        return SimpleNamespace(command="version", wrapped=[])
+        return SimpleNamespace(command="help", text=f"chipwatch {build()}", wrapped=[])
+    if given == ["help", "--skill"]:
+        return SimpleNamespace(command="help", text=Path(__file__).with_name("SKILL.md").read_text("utf-8"), wrapped=[])
     if not given or (first.startswith("-") and first not in ("-h", "--help")):
         given.insert(0, "run")
     parsed = parsed_words(given)

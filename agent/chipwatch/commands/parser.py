@@ -106,7 +106,8 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
         usage="chipwatch [run] [OPTION ...] [-- COMMAND ...]\n       chipwatch COMMAND [OPTION ...]",
         description="Collects metrics of this machine and its accelerators, and sends them to cloud monitoring.",
         epilog="Every option is also a key of the configuration file and an environment variable: --common-dims is"
-        " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch COMMAND --help` lists the options of a command.",
+        " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch COMMAND --help` lists the options of a command;"
+        " `chipwatch help --skill` prints a page for assistants.",
         allow_abbrev=False,
         add_help=False,
         formatter_class=formatter,

@@ -22,7 +22,6 @@ from chipwatch.config.convert import options_of, values_of
 from chipwatch.config.load import load, plugin_config, sink_options
 from chipwatch.config.naming.profiles import PROFILES
 from chipwatch.config.options import CollectorOptions, Config, SinkOptions
-from chipwatch.contract.errors import ConfigError
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
 
@@ -198,7 +197,6 @@ def test_run_is_the_default_command():
     assert parse(["--once"]).command == "run"
     assert parse(["run", "--once"]).once
     assert parse(["check"]).command == "check"
-    assert parse(["--version"]).command == "version"
 
 
 def test_what_follows_two_dashes_is_the_command_untouched():
@@ -231,39 +229,20 @@ def test_flags_become_options():
 
 def test_every_general_option_has_a_flag_and_every_flag_an_option():
     run = parser().commands["run"]
-    flags = {action.dest for action in run._actions} - {
-        "help",
-        "config",
-        "once",
-        "duration",
-        "record",
-        "dim",
-        "parent",
-        "summary",
-    }
+    own = "help", "config", "once", "duration", "record", "dim", "parent", "summary"
+    flags = {action.dest for action in run._actions} - {*own}
     options = {*options_of(Config)} - {"collectors", "processors", "sinks", "dims", "spool_bytes"}
     assert flags == options
-
-
-def test_a_flag_without_a_value_overrides_nothing():
-    with pytest.raises(ConfigError, match="KEY=VALUE"):
-        flags(parse(["--dim", "novalue"]))
 
 
 # -- the real command -----------------------------------------------------------------------------------------------
 
 
-def test_there_are_thirteen_commands():
-    words = "run top jobs why verdict check status plan dashboard record report list config"
-    assert [*COMMANDS] == words.split()
-
-
 def test_each_command_has_its_function():
     for path in cli.FUNCTIONS.values():
         module, _, name = path.partition(".")
-        assert inspect.signature(getattr(import_module(f"chipwatch.commands.{module}"), name)).parameters.keys() == {
-            "given"
-        }
+        function = getattr(import_module(f"chipwatch.commands.{module}"), name)
+        assert [*inspect.signature(function).parameters] == ["given"]
     assert {word.partition(" ")[0] for word in cli.FUNCTIONS} == {*COMMANDS, "completion"}
 
 

@@ -114,14 +114,19 @@ def test_the_screen_of_a_store_says_what_is_wrong_with_it(sit):  # noqa: F811
         assert seat.end() == 128 + 15
 
 
-def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # noqa: F811
+def seat_of_ssh(sit, folder, opened):  # noqa: F811
+    """Return the screen of a node that is asked by ssh, and whose terminal is the shell's commands `opened`."""
     line = json.dumps({"nodes": [{"node": "x", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3}]})
-    (tmp_path / "ssh").write_text(
-        f"#!/bin/sh\ncase \"$*\" in *' top') echo opened \"$@\"; sleep 1;; *) while echo '{line}'; do sleep 0.2; done;; esac\n"
-    )
-    (tmp_path / "ssh").chmod(0o755)
-    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+    program = f"case \"$*\" in *' top') {opened};; *) while echo '{line}'; do sleep 0.2; done;; esac"
+    (folder / "ssh").write_text(f"#!/bin/sh\n{program}\n")
+    (folder / "ssh").chmod(0o755)
+    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
     seat.shows("3/8", "fit")
+    return seat
+
+
+def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # noqa: F811
+    seat = seat_of_ssh(sit, tmp_path, 'echo opened "$@"; sleep 1')
     seat.press("\x1b[B\r")
     seat.until(lambda _: b"opened -T" in seat.sent and b"-t -- n1 chipwatch top" in seat.sent)
     seat.shows("3/8")
@@ -130,14 +135,7 @@ def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # 
 
 
 def test_what_ssh_says_is_shown_until_a_key_where_a_node_cannot_be_opened(sit, tmp_path):  # noqa: F811
-    line = json.dumps({"nodes": [{"node": "x", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3}]})
-    (tmp_path / "ssh").write_text(
-        f"#!/bin/sh\ncase \"$*\" in *' top') echo 'n1: Connection refused' >&2; exit 255;; "
-        f"*) while echo '{line}'; do sleep 0.2; done;; esac\n"
-    )
-    (tmp_path / "ssh").chmod(0o755)
-    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
-    seat.shows("3/8", "fit")
+    seat = seat_of_ssh(sit, tmp_path, "echo 'n1: Connection refused' >&2; exit 255")
     seat.press("\x1b[B\r")
     seat.until(lambda _: b"ssh ended with 255; press Enter to go back to the fleet" in seat.sent)
     assert b"n1: Connection refused" in seat.sent

@@ -206,24 +206,6 @@ def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(here, tmp_path):
     assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", r"'\tx", "a=b", "'=2"]
 
 
-def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, until, tmp_path):
-    file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}
-    agent.start("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", tmp_path / "state", env=machine | file)
-
-    def rows():
-        done = agent.run("jobs", "--since", "1h", "--json", "--spool", tmp_path / "state")
-        return [row for row in json.loads(done.stdout)["jobs"] if row["seconds"].get("busy")]
-
-    (row,) = until(rows)
-    assert row["user"] == psutil.Process().username()
-
-
-def test_without_a_running_agent_it_says_so(here, tmp_path):
-    done = here("jobs", "--spool", str(tmp_path))
-    assert done.returncode == 1
-    assert "no agent answers" in done.stderr
-
-
 def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(agent, machine, until, tmp_path):
     words = ("--collector", "nvidia,jobs", "--interval", "0.5", "--spool", tmp_path / "state")
     file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}

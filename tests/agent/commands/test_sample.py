@@ -8,8 +8,6 @@ from pathlib import Path
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.commands import sample as report
 from chipwatch.commands.sample import field_docs, sample_config
-from chipwatch.config.convert import options_of
-from chipwatch.config.options import Config
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,6 @@ def test_every_option_of_the_sample_is_explained():
         if re.match(r"# \w+ = ", line) and not above.startswith("#   ")
     ]
     assert bare == []
-
-
-def test_general_options_that_are_not_tables_come_first_and_once():
-    text = sample_config()
-    head = text.partition("[collectors.")[0]
-    for option in {*options_of(Config)} - {"collectors", "processors", "sinks"}:
-        assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
 
 
 def test_the_sample_shows_the_options_of_tables_within_a_table():

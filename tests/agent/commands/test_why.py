@@ -60,12 +60,6 @@ def test_a_rank_that_is_stopped_is_named_until_it_goes_on(agent, machine, until,
     running.stop()
 
 
-def test_without_an_agent_it_says_where_it_looked(agent, tmp_path):
-    done = agent.run("why", "--spool", str(tmp_path))
-    assert done.returncode != 0
-    assert "no agent answers at" in done.stderr
-
-
 CAUSE = {"cause": "nfs", "says": "/data does not answer", "do": "Check it.", "evidence": ["a (b)"], "is_most": False}
 
 
