@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -171,11 +171,11 @@ class Owners:
         self.missing: dict[str, str] = {}
         """The reason for each kind of fact that is unknown."""
 
-    def of_drivers(self, pids: Collection[int], same: Container[int] = ()) -> dict[int, OwnedProcess]:
+    def of_drivers(self, pids: Collection[int], same: Mapping[int, bytes] = {}) -> dict[int, OwnedProcess]:
         """
         Return the processes with these pids, as drivers report them; none if /proc has other pids.
 
-        A pid in `same` belongs to the same process as at the last call.
+        A pid in `same` belongs to the same process as at the last call; its text of /proc/PID/stat is there.
         """
         if not self.has_host_pids:
             self.missing["pids"] = (
@@ -185,7 +185,7 @@ class Owners:
             return {}
         self._turn += 1
         known = {pid: self._settled(pid, self._turn) if pid in same else None for pid in pids}
-        found = ((pid, process or self.process(pid, self._turn)) for pid, process in known.items())
+        found = ((pid, process or self.process(pid, self._turn, same.get(pid))) for pid, process in known.items())
         processes = {pid: process for pid, process in found if process}
         if len(processes) < len(pids) and not (self._proc / "1").exists():
             self.missing["processes"] = (
@@ -193,9 +193,13 @@ class Owners:
             )
         return processes
 
-    def process(self, pid: int, turn: int = 0) -> OwnedProcess | None:
-        """Return a process with its owner, or None if it has ended; `turn` is the number of this reading."""
-        if not (stat := stat_of(self._proc, pid)):
+    def process(self, pid: int, turn: int = 0, text: bytes | None = None) -> OwnedProcess | None:
+        """
+        Return a process with its owner, or None if it has ended.
+
+        `turn` is the number of this reading, `text` what was read already of /proc/PID/stat.
+        """
+        if not (stat := stat_of(self._proc, pid, text)):
             self._known.pop(pid, None)
             return None
         if (process := self._settled(pid, turn)) and process.began == stat.began:

@@ -19,7 +19,9 @@ class Evidences:
     def __init__(self) -> None:
         self._last: JobFacts | None = None
         self._jobs: dict[JobKey, Evidence] = {}
-        self._pids: dict[int, Evidence] = {}
+        self._rates: dict[int, float | None] = {}
+        """Process of a job without a cgroup -> CPUs that it uses; None if unknown."""
+        self._blocked: frozenset[int] = frozenset()
         self._waits: dict[int, Evidence] = {}
         """Process on a device -> evidence of what it waits for."""
 
@@ -29,19 +31,19 @@ class Evidences:
         seconds = (facts.moment - last.moment) / SECOND
         before, uses = ({use.owner.key: use for use in each.uses} for each in (last, facts))
         self._jobs = {key: _between(before.get(key, use), use, seconds) for key, use in uses.items()}
-        rates = ((pid, _rate(last.cpu.get(pid), cpu, seconds)) for pid, cpu in facts.cpu.items())
-        self._pids = {pid: Evidence(rate, blocked=pid in facts.blocked) for pid, rate in rates}
-        both = (
-            (pid, now, last.processes.get(pid)) for pid, now in facts.processes.items() if now.children or now.waits
-        )
-        self._waits = {pid: _waits(before, now, seconds) for pid, now, before in both if before}
+        self._rates = {pid: _rate(last.cpu.get(pid), cpu, seconds) for pid, cpu in facts.cpu.items()}
+        self._blocked = facts.blocked
+        both = ((pid, now, last.processes.get(pid)) for pid, now in facts.processes.items())
+        self._waits = {pid: _waits(old, now, seconds) for pid, now, old in both if old and (now.children or now.waits)}
 
     def of(self, jobs: Iterable[JobKey], pids: Collection[int]) -> Evidence:
         """Combine the evidence of all jobs and processes on a device: the sum of CPUs, the largest of other figures."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         allowed = evidences[0].allowed if len(evidences) == 1 else None
-        for of_pids in (self._waits,) if len(evidences) == 1 else (self._pids, self._waits):
-            evidences += [of_pids[pid] for pid in pids if pid in of_pids]
+        if len(evidences) != 1 and (known := [pid for pid in pids if pid in self._rates]):
+            rates = [rate for pid in known if (rate := self._rates[pid]) is not None]
+            evidences.append(Evidence(sum(rates) if rates else None, blocked=not self._blocked.isdisjoint(known)))
+        evidences += [self._waits[pid] for pid in pids if pid in self._waits]
         if len(evidences) < 2:
             return evidences[0] if evidences else NOTHING
         used, _, *others = zip(*evidences, strict=True)

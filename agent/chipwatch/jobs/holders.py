@@ -83,9 +83,8 @@ class Holders:
     def take(self, facts: Sequence[object], tick: Sequence[Datapoint], at: int) -> None:
         """Charge the jobs for the time up to the readings of a tick."""
         devices = (fact for fact in facts if isinstance(fact, DeviceFacts))
-        readings = sorted(
-            (fact for fact in devices if fact.processes is not None or fact.activity), key=attrgetter("moment")
-        )
+        told = (fact for fact in devices if fact.processes is not None or fact.activity)
+        readings = sorted(told, key=attrgetter("moment"))
         for fact in facts:
             if isinstance(fact, JobFacts):
                 self.jobs = fact

@@ -42,12 +42,14 @@ class DeviceLog:
         self._logger = cache(lambda about: ThrottledLogger(log, about, clock))
         self._troubles: dict[tuple[str, str], Reason] = {}
         """GPU and text of a fault -> the fault, while it lasts."""
-        self._xids: dict[Dimensions, float] = {}
+        self._now: dict[tuple[str, Dimensions], float] = {}
+        """The last value of each series."""
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:
         """Log what is new in the points of a tick."""
         points = [p for p in points if p.metric.name in DIMS and all(key in p.dims for key in DIMS[p.metric.name])]
-        if not points:
+        before, self._now = self._now, self._now | {(point.metric.name, point.dims): point.value for point in points}
+        if self._now == before and not self._troubles:  # as a rule
             return
         now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
         for (about, says), reason in now.items():
@@ -59,10 +61,9 @@ class DeviceLog:
                 self._logger(about).log(logging.INFO, f"over: {says}", f"no longer {says}")
         self._troubles |= now
         for point in points:
-            if point.metric.name == XID and point.value != self._xids.get(point.dims, 0):
+            if point.metric.name == XID and point.value != before.get((XID, dims := point.dims), 0):
                 from chipwatch.jobs.verdict.rules import Seen, reasons
 
-                dims, self._xids[point.dims] = point.dims, point.value
                 found = next(iter(reasons([Seen(XID, dims, point.value, rose=1)])), None)
                 self._say(_name(point), f"had Xid {dims['xid']}", found, f"NVIDIA's catalogue: {dims['action']}")
 

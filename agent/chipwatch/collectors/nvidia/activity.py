@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from ctypes import byref, c_uint, c_ulonglong
 from itertools import compress, groupby
 from operator import itemgetter, mul, sub
-from statistics import fmean, median
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,8 +102,7 @@ class Activity:
             ask, gpu = part.query.ask, self._gpu
             attributes = ask("attributes", nvml.nvmlDeviceGetAttributes_v2, part.handle)
             count = ask("slices", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
-            is_known = attributes and count
-            part.slices = min(1.0, attributes[7] / count) if is_known else 1 / len(gpu.parts)
+            part.slices = min(1.0, attributes[7] / count) if attributes and count else 1 / len(gpu.parts)
         return part.slices
 
 
@@ -117,7 +115,8 @@ def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
     each = SAMPLES_OF[kind.value].iter_unpack(raw)
     samples = sorted([(at, percent) for at, percent in each if at > since and percent <= 100])
     if len(dict(samples)) < len(samples):  # of several samples at one time, the mean counts
-        return [(at, fmean(one for _, one in same)) for at, same in groupby(samples, itemgetter(0))]
+        groups = [[*same] for _, same in groupby(samples, itemgetter(0))]
+        return [(same[0][0], sum(one for _, one in same) / len(same)) for same in groups]
     return samples
 
 
@@ -125,7 +124,8 @@ def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, fl
     """Return the share of time with work, each sample weighted by its time; and the seconds since the last work."""
     times, percents = zip(*samples, strict=True)
     gaps = [*map(sub, times, (since, *times))]
-    usual = 2 * median(gaps)  # limits the gap before the oldest sample: the driver keeps only some seconds
+    ordered, middle = sorted(gaps), len(gaps) // 2
+    usual = ordered[middle] + ordered[~middle]  # twice the median limits the first gap: the driver keeps some seconds
     weights = [min(gap, usual) for gap in gaps]
     share = sum(map(mul, weights, percents)) / (100 * sum(weights))
     worked = max(compress(times, percents), default=None)
