@@ -104,6 +104,7 @@ class AgentRun:
         pipeline.listeners.append(DeviceLog().take)
         pipeline.start()
         gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
+        gc.set_threshold(50_000)  # with 700, looking for garbage takes a third of the CPU of many series
         if self.once:
             pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
         else:

@@ -123,10 +123,11 @@ class Increases:
         """End the window; return a datapoint for each counter in it, stamped `earliest` (ns) or later."""
         done = []
         for state in self.seen:
-            metric, value, dims, at, start_time, *_ = state.point
-            if (state.increase is not None or not self._increases) and (value or not state.holds_zero):
-                end, start = max(at, earliest), min(state.start, at)
-                done.append(new(Datapoint, (metric, value, dims, end, start_time, start, None, state.increase)))
+            metric, value, dims, at, start_time, _, _, _ = state.point
+            start, gain = state.start, state.increase
+            if (gain is not None or not self._increases) and (value or not state.holds_zero):
+                end, start = at if at > earliest else earliest, start if start < at else at  # noqa: FURB136  twice as fast
+                done.append(new(Datapoint, (metric, value, dims, end, start_time, start, None, gain)))
             state.start, state.increase, state.is_seen = at, None, False
         self._ends += 1
         crowd, live, self.seen = len(self._known), len(self.seen), []

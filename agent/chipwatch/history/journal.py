@@ -65,15 +65,15 @@ class SeriesTable:
         """The last orders in which points came, with the point of each place, so that most ticks look up no series."""
 
     def known(self, order: Order) -> Sequence[int] | None:
-        """Return the number of the point of each place, -1 for a place without one; None if the order is new."""
+        """Return the point of each place up to the last with one, -1 for none between; None if the order is new."""
         return next((picks for known, picks in self._orders if known == order), None)
 
     def take(self, order: Order) -> Sequence[int]:
         """Remember a new order, of which `learn` has taken all series; return the same as `known`."""
         keys = ((metric.name, dims) for metric, dims in zip(*order[:2], strict=True))
-        point_of = {self._places.get(key): number for number, key in enumerate(keys)}
-        self.present = len(point_of.keys() - {None})
-        picks: Sequence[int] = [point_of.get(place, -1) for place in range(len(self.starts))]
+        point_of = {place: number for number, key in enumerate(keys) if (place := self._places.get(key)) is not None}
+        self.present = len(point_of)
+        picks: Sequence[int] = [point_of.get(place, -1) for place in range(1 + max(point_of, default=-1))]
         if picks == [*range(len(order[0]))]:  # as a rule; a journal then takes the values as they are
             picks = range(len(order[0]))
         self._orders.appendleft((order, picks))
@@ -160,7 +160,7 @@ class Journal:
             row = [*values] if picks == range(len(values)) else [*map(numbers.__getitem__, picks)]
             if is_late:
                 row = [number if moments[n] == moment else None for n, number in zip(picks, row, strict=True)]
-            for place in self.table.gauges if self._rounds else ():
+            for place in [place for place in self.table.gauges if place < len(row)] if self._rounds else ():
                 row[place] = _rounded(row[place])
             lines.append(b'{"at":%d,"row":%b}' % (moment, encode_json(row)))
         self.first, self.last = self.first or at, at

@@ -19,7 +19,7 @@ from chipwatch.base.system import open_locked
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.history.columns import ERRORS, LONGEST, Line, NotARecording, checksummed, is_whole, unzipped
 from chipwatch.history.event import WHY, Event
-from chipwatch.history.journal import MINUTE, STEP, Header, Journal, Recording, Wants, encode_json, open_private
+from chipwatch.history.journal import STEP, Header, Journal, Recording, Wants, encode_json, open_private
 
 MOST_BYTES: Final = 8 << 20
 """Most bytes of all journals of a ring."""
@@ -51,7 +51,7 @@ class Ring(Recording):
         Raise OSError, or NotARecording if RINGS agents use `state`. Series that nobody `wants` are left out.
         """
         self._kept = int(keep * 1e9)
-        super().__init__(header, min(MINUTE, self._kept // PARTS), wants)
+        super().__init__(header, self._kept // PARTS, wants)
         self.is_open = False
         """True while an incident is open: its journals are not too old."""
         self.incidents = state / INCIDENTS

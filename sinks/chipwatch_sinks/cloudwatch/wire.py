@@ -73,27 +73,14 @@ def series_fault(name: str, dims: Dimensions) -> str | None:
 def point_fault(point: Datapoint, now: int | None) -> str | None:
     """Return why CloudWatch rejects this point of a valid series, or None; `now` (ns), if given, checks its time."""
     metric, value, _, at, _, _, total, increase = point
-    if metric.kind is COUNTER:
-        if increase is None:
-            return "first reading of a counter"
-        value = increase
-    elif total is not None and total.count > 1:
-        is_good = total.minimum >= -LARGEST and total.maximum <= LARGEST and isfinite(total.sum)
-        if not is_good or len(total.values) > MOST_VALUES:
-            return _numbers_fault(total.values) or _time_fault(at, now)
-        return _time_fault(at, now)
-    if not -LARGEST <= value <= LARGEST:
-        return _numbers_fault((value,))
-    return _time_fault(at, now)
-
-
-def _numbers_fault(numbers: Sequence[float]) -> str | None:
-    if min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers)):
-        return None if len(numbers) <= MOST_VALUES else "too many values"
-    return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
-
-
-def _time_fault(at: int, now: int | None) -> str | None:
+    if metric.kind is COUNTER and increase is None:
+        return "first reading of a counter"
+    numbers = (value,) if total is None else total.values
+    numbers = numbers if increase is None else (increase,)
+    if not (min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers))):
+        return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
+    if len(numbers) > MOST_VALUES:
+        return "too many values"
     if now is None or now - PAST <= at <= now + AHEAD:
         return None
     return "too old" if at < now else "too far ahead"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,6 +40,7 @@ class Family(NamedTuple):
         return counters if self.kind is Kind.COUNTER else (self.name,)
 
 
+@lru_cache(5000)  # all series of a metric share its family
 def family_of(metric: Metric) -> Family:
     """
     Return the family for a metric: its names and unit, and the factors that convert its values.

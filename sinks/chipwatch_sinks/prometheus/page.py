@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain, repeat
 from math import ceil
 from typing import Final
@@ -51,13 +52,10 @@ class _Series:
     metric: Metric
     dims: Dimensions
     family: Family
-    labels: str
     text: str
     """Sample line up to the value: name and labels."""
     place: str
-    """Its labels without those that say who holds the device."""
-    own: tuple[str, ...]
-    """Values of the metric's own dimensions, by which the page sorts."""
+    """The same without the labels that say who holds the device."""
     fault: str
     """Why the series cannot be shown; empty if it can."""
     point: Datapoint
@@ -184,32 +182,30 @@ class Page:
         return learned
 
     def _note(self, series: _Series, now: int) -> None:
-        """Note a sample, and set how long its series stays: its longest recent gap, at most twice the next longest."""
+        """Note a sample, and set how long its series stays."""
         if series.seen and now > series.seen:
-            series.gaps = (*series.gaps[1 - RHYTHM :], now - series.seen)
-        *_, second, longest = (1, 1, *sorted(series.gaps))
-        is_new = len(series.gaps) < RHYTHM and len(self._known) <= KNOWN
-        series.stays = max(min(longest, 2 * second), self._pause if is_new else 1)
+            series.gaps, series.stays = _rhythm(*series.gaps[1 - RHYTHM :], now - series.seen)
+        if len(series.gaps) < RHYTHM and len(self._known) <= KNOWN:
+            series.stays = max(series.stays, self._pause)
 
     def _learn(self, point: Datapoint) -> _Series:
         metric, dims = point.metric, point.dims
-        wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in _own(metric)]
-        texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
-        pairs = {key: f'{key}="{value}"' for key, value in texts.items()}
-        text, family = ",".join(pairs.values()), family_of(metric)
-        place = ",".join(pairs[key] for key in pairs if key not in metric.owner) if metric.owner else text
-        text = text and f"{{{text}}}"
-        own = tuple(dims[key] for key in metric.dims if key in dims)
-        return _Series(metric, dims, family, text, f"{family.name}{text} ", place, own, self.fault(metric, dims), point)
+        own, family = _own(metric), family_of(metric)
+        wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in own]
+        texts = labels(pair for pair in wanted if pair[0][:1] != HIDDEN) or {}
+        text = place = _head(family.name, texts)
+        if metric.owner:
+            place = _head(family.name, {key: value for key, value in texts.items() if key not in metric.owner})
+        return _Series(metric, dims, family, text, place, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
         """Choose the page's series and group them by family; beyond KNOWN, forget series that are not shown."""
         now = self._tick
         live = [of for of in self._known.values() if not of.fault and of.seen > max(0, now - of.stays)]
         by_time = sorted(live, key=lambda series: (series.seen, series.point.at))
-        latest = {(series.family.name, series.place): (series.seen, series.point.at) for series in by_time}
+        latest = {series.place: (series.seen, series.point.at) for series in by_time}
         for series in live:
-            if latest[series.family.name, series.place] != (series.seen, series.point.at):
+            if latest[series.place] != (series.seen, series.point.at):
                 series.seen = 0  # another one has the device
         shown = [series for series in live if series.seen]
         if len(self._known) > KNOWN + len(shown):
@@ -217,8 +213,8 @@ class Page:
             names = [(name, series.metric.name, series.family) for series in shown for name in series.family.reserved]
             self._owners = {name: (metric, family.kind, family.unit) for name, metric, family in names}
         # When a machine gets another dimension, each of its series is there twice for a moment.
-        newest = {(series.family.name, series.labels): series for series in by_time}
-        self._shown = [series for series in shown if newest[series.family.name, series.labels] is series]
+        newest = {series.text: series for series in by_time}
+        self._shown = [series for series in shown if newest[series.text] is series]
         families: dict[str, tuple[Family, list[_Series]]] = {}
         for series in self._shown:
             families.setdefault(series.family.name, (series.family, []))[1].append(series)
@@ -265,7 +261,8 @@ class Page:
             time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
             lines.append(f"{entry.text}{entry.point.value * times / over!r}{time}\n")
             if with_start and since is not None:
-                lines.append(f"{family.base}_created{entry.labels} {since // 1_000_000 / 1e3!r}{time}\n")
+                created = f"{family.base}_created{entry.text.removeprefix(family.name)}"
+                lines.append(f"{created}{since // 1_000_000 / 1e3!r}{time}\n")
         return lines
 
     def _flat(self) -> Iterator[str]:
@@ -273,11 +270,25 @@ class Page:
         used = set()
         for family, series in self._families:
             for entry in series:
-                name = flat_name(family.name, entry.own)
+                own = (entry.dims[key] for key in entry.metric.dims if key in entry.dims)
+                name = flat_name(family.name, own)
                 if name not in used:
                     used.add(name)
                     kind = "counter" if family.kind is COUNTER else "gauge"
                     yield f"# TYPE {name} {kind}\n{name} {entry.point.value * family.times / family.over!r}\n"
+
+
+@lru_cache(1000)
+def _rhythm(*gaps: int) -> tuple[tuple[int, ...], int]:
+    """Return these gaps, as one tuple for all series, and the longest one, at most twice the next longest."""
+    *_, second, longest = (1, 1, *sorted(gaps))
+    return gaps, min(longest, 2 * second)
+
+
+def _head(name: str, texts: Mapping[str, str]) -> str:
+    """Return a sample's line up to the value: name and labels."""
+    text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
+    return f"{name}{text and f'{{{text}}}'} "
 
 
 def _own(metric: Metric) -> Collection[str]:
@@ -294,8 +305,8 @@ def _machine(point: Datapoint) -> dict[str, str]:
 def _machine_lines(machine: dict[str, str], form: Format) -> Iterator[str]:
     if machine:
         family, kind = ("target", "info") if form is Format.OPENMETRICS else (MACHINE, "gauge")
-        pairs = ",".join([f'{key}="{value}"' for key, value in machine.items()])
-        yield f"# HELP {family} The machine that these series are of.\n# TYPE {family} {kind}\n{MACHINE}{{{pairs}}} 1\n"
+        about = f"# HELP {family} The machine that these series are of.\n# TYPE {family} {kind}\n"
+        yield f"{about}{_head(MACHINE, machine)}1\n"
 
 
 def _about(family: Family, form: Format) -> str:

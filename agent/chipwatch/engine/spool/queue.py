@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 << 20
 """Most bytes that wait in memory, if the sink is not durable or while the disk fails."""
-CHUNK_POINTS: Final = 10_000
-"""Most points of a chunk: SQLite writes the whole chunk again when a part of its points is acknowledged."""
+CHUNK_POINTS: Final = 1000
+"""Most points of a chunk, as of a request: SQLite writes a chunk again when a part of its points is acknowledged."""
 POINT_BYTES: Final = 250
 """Bytes that a point takes in memory, about; only for the limit MEMORY_BYTES."""
 MAX_READS: Final = 10
@@ -81,28 +81,14 @@ class Spool:
 
         The caller must not change the list afterwards. Raise nothing, and never wait for the sink.
         """
-        if not points:
-            return
-        if len(points) > CHUNK_POINTS and self.file.path is not None:
-            for begin in range(0, len(points), CHUNK_POINTS):
-                self.append(points[begin : begin + CHUNK_POINTS], common)
-            return
         with self.file.lock:
-            last = self._queue[-1] if self._queue else None
-            if last is not None and last.stored and self._in_flight < len(self._queue):
-                last.points = None  # only the newest chunk stays in memory, too
-            newest = max([point.at for point in points])
-            number, size = len(points), len(points) * POINT_BYTES
-            chunk = Chunk(self._next_key, number, size, newest, self._destination.label, points=points, common=common)
-            self._next_key += 1
-            self._queue.append(chunk)
-            self._bytes[False] += size
-            self.ledger.collected += number
-            self.ledger.spooled += number
-            if self.file.path is not None:
-                self._unsaved.append(chunk)
-                self._save()
-            self._trim()
+            for old in islice(reversed(self._queue), len(self._queue) - self._in_flight):
+                if old.points is None:
+                    break
+                if old.stored:
+                    old.points = None  # only the newest window stays in memory, too
+            for begin in range(0, len(points), CHUNK_POINTS):
+                self._add(points[begin : begin + CHUNK_POINTS], common)
 
     def refuse(self, points: int, reason: str) -> None:
         """Count points that were dropped before they entered the spool."""
@@ -199,6 +185,20 @@ class Spool:
             log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
+
+    def _add(self, points: list[Datapoint], common: Dimensions | None) -> None:
+        newest = max([point.at for point in points])
+        number, size = len(points), len(points) * POINT_BYTES
+        chunk = Chunk(self._next_key, number, size, newest, self._destination.label, points=points, common=common)
+        self._next_key += 1
+        self._queue.append(chunk)
+        self._bytes[False] += size
+        self.ledger.collected += number
+        self.ledger.spooled += number
+        if self.file.path is not None:
+            self._unsaved.append(chunk)
+            self._save()
+        self._trim()
 
     def _save(self) -> None:
         """Write the chunks that are only in memory, except taken ones; if the disk fails, they stay in memory."""

@@ -1151,6 +1151,7 @@ def test_a_large_window_on_disk_is_several_chunks_so_that_an_acknowledgement_rew
     spool = spooled()
     count = 2 * CHUNK_POINTS + 1
     spool.append(points(range(count)))
+    assert all(chunk.points for chunk in spool._queue), "they are sent from memory"
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT count(*), max(points) FROM chunk").fetchone() == (3, CHUNK_POINTS)
     check_balance(spool, path)
