@@ -95,12 +95,6 @@ class RecordedSeries:
         """Return the start time of a counter at the sample with the number `place`."""
         return next((start for first, start in reversed(self.starts) if first <= place), None)
 
-    def begin(self, start: int | None) -> bool:
-        """Note the start time of the counter for the samples that follow; return whether it is a new one."""
-        if is_other := start is not None and (not self.starts or self.starts[-1][1] != start):
-            self.starts.append((len(self.times), start))
-        return is_other
-
 
 @dataclass(slots=True)
 class Recorded:
@@ -234,8 +228,10 @@ class _Reader:
             if line.row:
                 self._add_row(line.at, line.row)
             elif line.name and line.time:
-                start = None if line.start_time is None else _ns(line.start_time)
-                self._add_point(self._series(line), start, _ns(line.time), line.value)
+                column, at = self._series(line), _ns(line.time)
+                if column.times and at <= column.times[-1]:
+                    raise ValueError("a time comes twice")
+                self._add(at, [(column, None if line.start_time is None else _ns(line.start_time))], [line.value])
             for series in line.series:
                 self._spend(SLOT)
                 self._slots.append((self._series(series), series.start))
@@ -249,21 +245,14 @@ class _Reader:
             raise ValueError("the parts do not fit together")
         self._add(at, self._slots, row)
 
-    def _add_point(self, column: RecordedSeries, start: int | None, at: int, value: float) -> None:
-        if column.times and at <= column.times[-1]:
-            raise ValueError("a time comes twice")
-        self._add(at, [(column, start)], [value])
-
     def _add(self, at: int, slots: list[tuple[RecordedSeries, int | None]], row: list[int | float | None]) -> None:
         for (column, start), value in zip(slots, row, strict=False):
-            times = column.times
-            if value is not None and not (times and at <= times[-1]):
-                if not math.isfinite(value):
-                    raise ValueError("a number is not finite")
+            if value is not None and not (column.times and at <= column.times[-1]):
                 column.values.append(value)  # first, since it raises OverflowError
-                if start is not None and column.begin(start):
+                if start is not None and (not column.starts or column.starts[-1][1] != start):
                     self._spend(SLOT)
-                times.append(at)
+                    column.starts.append((len(column.times), start))
+                column.times.append(at)
 
     def _series(self, series: Series) -> RecordedSeries:
         dims = Dimensions(series.dims)
