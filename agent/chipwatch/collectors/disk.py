@@ -102,7 +102,7 @@ def _folder(block: Path, name: str) -> Path:
 
 
 def _activity(table: DeviceTable, data: bytes) -> Counts:
-    return table.parse([(words[2], words) for words in map(bytes.split, data.splitlines())])
+    return table.parse([(line.split(None, 3)[2], line) for line in data.splitlines()])
 
 
 def _psutil_activity(table: DeviceTable, psutil: Any) -> Counts:

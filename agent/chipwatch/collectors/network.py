@@ -146,7 +146,7 @@ COLUMNS: Final = (
 def _traffic(table: DeviceTable, data: bytes) -> Counts:
     # The name of an alias may hold colons; old kernels write no space after the last colon.
     parts = [line.rpartition(b":") for line in data.split(b"\n")[2:]]
-    return table.parse([(name.strip(), rest.split()) for name, colon, rest in parts if colon])
+    return table.parse([(name.strip(), rest) for name, colon, rest in parts if colon])
 
 
 def _psutil_traffic(table: DeviceTable, psutil: Any) -> Counts:

@@ -49,8 +49,8 @@ class DeviceTable:
         self._devices: dict[str, list[tuple[int, Metric, Dimensions, Life]]] = {}
         self._totals = Counters()
 
-    def parse(self, lines: Sequence[tuple[bytes, Sequence[bytes]]]) -> Counts:
-        """Return the counts in `lines`, each a name and the words of its columns; raise ValueError or LookupError."""
+    def parse(self, lines: Sequence[tuple[bytes, bytes]]) -> Counts:
+        """Return the counts in `lines`, each a name and the text of its columns; raise ValueError or LookupError."""
         names = self._names
         if any(raw not in names for raw, _ in lines):
             decoded = {raw: raw.decode(errors="backslashreplace") for raw, _ in lines}
@@ -59,14 +59,14 @@ class DeviceTable:
         columns = [(column.number, column.parse) for column in self._columns]
         return {
             name: [parse(words[number]) for number, parse in columns]
-            for raw, words in lines
+            for raw, line in lines
             if (name := names[raw]) is not None
+            for words in (line.split(),)
         }
 
     def pick(self, rows: Mapping[str, Mapping[int, float | None]]) -> Counts:
         """Return the counts in `rows`, which have the counts of each device by the numbers of columns."""
-        numbers = [column.number for column in self._columns]
-        return {name: [rows[name].get(number) for number in numbers] for name in self._choose(rows)}
+        return {name: [rows[name].get(column.number) for column in self._columns] for name in self._choose(rows)}
 
     def points(self, at: int, counts: Counts) -> Iterator[Datapoint]:
         """Yield the sums, then the counters of each device."""

@@ -148,7 +148,7 @@ class Recorder:
         if events or self._turn * self._slowness < 1.0:
             self._ticks.append((points, at))
         seconds = len(self._ticks) * (self._interval or TOGETHER)
-        many = sum(len(points) for points, _ in self._ticks)
+        many = len(self._ticks) * len(points)
         if not (events or many > MOST_TOGETHER or seconds + 0.01 >= (SOON if self._file else TOGETHER)):
             return
         ticks, self._ticks = self._ticks, []

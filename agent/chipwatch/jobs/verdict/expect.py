@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tomllib import loads
 from typing import Any, Final, NamedTuple
 
 from chipwatch.config.convert import nearest
@@ -34,6 +33,8 @@ CLASSES: Final = ("0x03", "0x12")
 
 def known_instances() -> dict[str, str]:
     """Return, for each type of machine in instances.toml, the text of `--expect` that fits it."""
+    from tomllib import loads  # noqa: PLC0415  # 0.2 MB, which a run does without
+
     return loads(Path(__file__).with_name("instances.toml").read_text(encoding="utf-8"))
 
 
