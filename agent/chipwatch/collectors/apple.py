@@ -21,16 +21,8 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
-from chipwatch.host.gpu_metrics import (
-    CLOCK_GRAPHICS,
-    MEMORY_USED,
-    MOST,
-    POWER,
-    TEMPERATURE,
-    UNIFIED,
-    UTILIZATION,
-    Readings,
-)
+from chipwatch.host import gpu_metrics as shared
+from chipwatch.host.gpu_metrics import MOST, Readings
 from chipwatch.host.procfs import close_all
 from chipwatch.host.records import RecordSource, parse_record
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed, find_program
@@ -40,8 +32,8 @@ FIRST_PERIOD: Final = 0.5
 IOREG: Final = "/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"
 """Prints the entry of the GPU's driver in the registry of devices, each property on one line."""
 STATISTICS: Final = {
-    UTILIZATION: re.compile(rb'"Device Utilization %"\s*=\s*(\d{1,3})\b'),
-    MEMORY_USED: re.compile(rb'"In use system memory"\s*=\s*(\d{1,15})\b'),
+    shared.UTILIZATION: re.compile(rb'"Device Utilization %"\s*=\s*(\d{1,3})\b'),
+    shared.MEMORY_USED: re.compile(rb'"In use system memory"\s*=\s*(\d{1,15})\b'),
 }
 """Metric -> pattern of its number in the property PerformanceStatistics of that entry."""
 
@@ -139,10 +131,10 @@ def parse(line: bytes) -> Readings:
     clock, scaled = usage if isinstance(usage, list) and len(usage) == 2 else (None, None)
     shares = record.get("gpu_active_ratio"), record.get("gpu_scaled_ratio"), scaled
     values = {
-        UTILIZATION: next((100.0 * min(share, 1.0) for share in shares if is_number(share, 1.001)), None),
-        TEMPERATURE: temp.get("gpu_temp_avg") if isinstance(temp, Mapping) else None,
-        POWER: record.get("gpu_power"),
-        CLOCK_GRAPHICS: next((mhz for mhz in (record.get("gpu_freq_mhz"), clock) if is_number(mhz, 1e5)), None),
+        shared.UTILIZATION: next((100.0 * min(share, 1.0) for share in shares if is_number(share, 1.001)), None),
+        shared.TEMPERATURE: temp.get("gpu_temp_avg") if isinstance(temp, Mapping) else None,
+        shared.POWER: record.get("gpu_power"),
+        shared.CLOCK_GRAPHICS: next((mhz for mhz in (record.get("gpu_freq_mhz"), clock) if is_number(mhz, 1e5)), None),
     }
     return valid("macmon", values)
 
@@ -156,7 +148,7 @@ def valid(source: str, values: Mapping[Metric, Any]) -> Readings:
     numbers = {metric: value for metric, value in values.items() if is_number(value, MOST.get(metric.unit, 1e15))}
     if not any(numbers.values()):  # an idle GPU has a temperature, and uses some power
         raise ValueError(f"{source} reports {'only zeros, as in a virtual machine' if numbers else 'no GPU value'}")
-    return {metric: value for metric, value in numbers.items() if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)}
+    return {metric: value for metric, value in numbers.items() if value or metric.unit not in ("Cel", "MHz")}
 
 
 def is_number(value: Any, most: float) -> TypeGuard[float]:
@@ -181,7 +173,9 @@ class AppleCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; macmon's means are over this period."""
 
-    metrics = (UTILIZATION, MEMORY_USED, UNIFIED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
+    metrics = (
+        shared.UTILIZATION, shared.MEMORY_USED, shared.UNIFIED, shared.TEMPERATURE, shared.POWER, shared.CLOCK_GRAPHICS,
+    )  # fmt: skip
 
     def __init__(
         self, config: Config, *, clock: Callable[[], float] = time.monotonic, ioreg: Sequence[str | Path] = IOREG
@@ -201,7 +195,7 @@ class AppleCollector(Collector):
         assert self._source is not None
         problems: list[str] = []
         readings = self._source.read(problems)
-        for metric, value in (readings | ({UNIFIED: 1} if MEMORY_USED in readings else {})).items():
+        for metric, value in (readings | ({shared.UNIFIED: 1} if shared.MEMORY_USED in readings else {})).items():
             yield metric.point(at, value, GPU)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))

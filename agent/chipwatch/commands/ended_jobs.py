@@ -70,12 +70,12 @@ def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
 
 def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
     """Yield a header, then a line for each job, in seconds, bytes, joules and dollars."""
-    plain = [name for name in JobRecord.__struct_fields__ if name not in ("seconds", "idle")]
-    yield csv_line([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES)])
+    plain = [name for name in JobRecord.__struct_fields__ if name not in ("seconds", "idle", "joules")]
+    yield csv_line([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES), *(f"joules_{state}" for state in STATES)])
     for record in records:
         values = [getattr(record, name) for name in plain]
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
-        yield csv_line([*values, *spent[0], *spent[1]])
+        yield csv_line([*values, *spent[0], *spent[1], *(record.joules.get(state, 0) for state in STATES)])
 
 
 def _row(record: JobRecord) -> dict[str, str]:
@@ -95,6 +95,7 @@ def _row(record: JobRecord) -> dict[str, str]:
         "GPU MEMORY": amounts.binary(record.memory_max) if record.memory_max else "-",
         "CPU": f"{100 * (record.cpu or 0) / cpus:.0f} %" if cpus > 0 else "-",
         "MEMORY": amounts.binary(record.host_memory_max) if record.host_memory_max else "-",
-        "ENERGY": amounts.energy(record.energy) if record.energy else "-",
+        "EFFICIENCY": "-" if record.efficiency is None else f"{record.efficiency:.0f} %",
+        "ENERGY": amounts.energy_of(record.energy, record.joules) if record.energy else "-",
         "COST": "-" if record.cost is None else f"${record.cost:,.2f}",
     }

@@ -16,11 +16,10 @@ from chipwatch.host.state_file import read_state
 
 MOST_BYTES: Final = 10 << 20
 """Bytes after which a file is renamed and a new one begun. Only one renamed file is kept: 20 MiB together."""
-Seconds = dict[str, float]
 
 
-class JobRecord(msgspec.Struct):
-    """A job as `chipwatch jobs --json` has it; times in seconds."""
+class RecordedJob(msgspec.Struct):
+    """Which job a record is about, and when it held devices."""
 
     job: str
     kind: str = ""
@@ -32,12 +31,21 @@ class JobRecord(msgspec.Struct):
     """Last moment at which it held a device (seconds since the epoch)."""
     end_unseen: float = 0.0
     """Seconds for which it may have held one after `until`, since the agent did not run when it ended."""
-    seconds: Seconds = {}
+
+
+class JobRecord(RecordedJob):
+    """A job as `chipwatch jobs --json` has it; times in seconds."""
+
+    seconds: dict[str, float] = {}
     """Seconds that its devices were in each state."""
-    idle: Seconds = {}
+    idle: dict[str, float] = {}
     """Seconds in which no kernel ran on its devices, by cause; a part of `seconds`."""
     memory_max: float = 0.0
     energy: float = 0.0
+    """Joules; `joules` has them by state of the devices."""
+    joules: dict[str, float] = {}
+    efficiency: float | None = None
+    """Operations of the devices' tensor cores, of their dense peak (%), where the devices report it; docs/jobs.md."""
     cost: float | None = None
     cpu: float | None = None
     cpus: float | None = None

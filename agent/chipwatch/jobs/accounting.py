@@ -103,9 +103,6 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Jo
     begun, ended = before.moment, now.moment
     seen_from = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
     seen_from = ended if before.paused else seen_from
-    if seen_from == begun and before.holders.keys() == now.holders.keys():
-        spread = _spread(now, [*now.holders], begun, ended)
-        return {key: {state: time for state, time in spent.items() if time} for key, spent in spread}
     starts = {
         key: begun if key in before.holders else min(max(holding.since, begun), ended)
         for key, holding in now.holders.items()

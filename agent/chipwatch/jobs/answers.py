@@ -15,7 +15,7 @@ from chipwatch.jobs.accounting import SECOND, UNSEEN, JobKey
 from chipwatch.jobs.device import JobDevice
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.jobs.holders import STALE, Holders
-from chipwatch.jobs.ledger import JobLedger
+from chipwatch.jobs.ledger import CAUSE, STATE, JobLedger, sums_of
 from chipwatch.jobs.points import counted
 from chipwatch.jobs.reasons import Figures, JobFigure, Reasons, reasons
 from chipwatch.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, of_ranks
@@ -96,7 +96,7 @@ class JobAnswers:
                 )
         transfers = jobs.transfers if jobs else {}
         moved = {pid: transfers[pid] for pid in pids if pid in transfers}
-        return JobMoment({**account.times}, {**account.idle}, busy, waited, compared, moved)
+        return JobMoment(sums_of(account.sums, STATE), sums_of(account.sums, CAUSE), busy, waited, compared, moved)
 
     def why(self, key: JobKey) -> Reasons:
         """Return the reasons why a job is slow."""
@@ -112,8 +112,8 @@ class JobAnswers:
         figures = [about_stopped, *of_ranks(reports), *span.figures(devices)]
         numbers = {figure.name: figure.number for figure in figures}
         words = {figure.name: figure.word for figure in figures if figure.word}
-        gpus, ranks = sum(device.slices for device in devices.values()), sum(report.ranks for report in reports)
-        return reasons(Figures(numbers, words, span.seconds, gpus, ranks, unknown))
+        gpus = sum(device.activity.slices for device in devices.values())
+        return reasons(Figures(numbers, words, span.seconds, gpus, sum(report.ranks for report in reports), unknown))
 
     def as_json(self) -> dict[str, Any]:
         """Return the jobs, the devices and the sums of time, for JSON."""
@@ -152,7 +152,7 @@ def _of_device(place: DeviceKey, device: JobDevice, owners: Sequence[Owner]) -> 
     """Return a device's jobs and its state, for JSON."""
     last, ran = device.last, device.kernels.ran
     return {
-        "device": device_label(place), "place": dict(place), "slices": device.slices,
+        "device": device_label(place), "place": dict(place), "slices": device.activity.slices,
         "holders": [{"kind": owner.kind, "namespace": owner.namespace, "job": owner.job} for owner in owners],
         "shares": [holder.share for holder in device.held.values()], "basis": device.sharing,
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],

@@ -22,9 +22,6 @@ AVERAGED: Final = 300 * SECOND
 def plausible(activity: DeviceActivity) -> DeviceActivity:
     """Return an activity with shares from 0 to 1 and no NaN or infinity: a plugin may yield any number."""
     active, idle, energy = activity.active, activity.idle, activity.energy
-    is_share = 0 <= (active or 0.0) <= 1 and 0 <= activity.throttled <= 1 and 0 <= activity.slices <= 1
-    if is_share and 0 <= (idle or 0.0) < inf and 0 <= (energy or 0.0) < inf:
-        return activity
     return activity._replace(
         active=None if active is None or isnan(active) else _share(active),
         idle=None if idle is None or not isfinite(idle) else max(0.0, idle),
@@ -44,10 +41,12 @@ class Spent:
     def __init__(self) -> None:
         self.allocated = 0
         """Time in which jobs held the device."""
-        self.idle, self.busy = Counter[str](), Counter[str]()
-        """Time without a kernel, by cause; time with a kernel, by kind of work."""
+        self.idle, self.busy, self.energy = Counter[str](), Counter[str](), Counter[str]()
+        """Time without a kernel, by cause; time with a kernel, by kind of work; energy (nJ) by state."""
         self.shown: dict[str, float] = defaultdict(float)
         """Sums of the figures that show a cause, each weighted by the idle time of its tick."""
+        self.owed = 0.0
+        """Energy (nJ) that is not in `energy` yet, since its time is not charged yet."""
         self.starts: dict[str, int] = {}
         """Key of a counter above -> its start time (ns since the epoch)."""
 
@@ -108,11 +107,6 @@ class JobDevice:
         self.spent, self.kernels = Spent(), Kernels()
 
     @property
-    def slices(self) -> float:
-        """Return the partition's share of the whole device's compute; 1 for a whole device."""
-        return self.activity.slices
-
-    @property
     def sharing(self) -> str:
         """Return how the shares of the jobs were measured; "" if one job has the whole device."""
         return next((holder.basis for holder in self.held.values()), "")
@@ -129,6 +123,7 @@ class JobDevice:
         was_free = self.state == FREE and self.cause == "no_process" and activity.basis == before.basis
         if last is None or not (is_idle and was_free) or last.paused or moment <= last.moment:
             return False
+        self.spend(moment - last.moment)
         self.last, self.missed, self.kernels.worked = DeviceReading(moment, {}, 0.0), 0, moment
         self.spent.idle[self.cause] += round(min(moment - last.moment, MOST_INTERVALS * interval) * before.slices)
         return True
@@ -205,8 +200,8 @@ class JobDevice:
     def _count(
         self, before: DeviceReading, now: DeviceReading, elapsed: int, kind: str, evidence: Evidence = NOTHING
     ) -> None:
-        weighted, spent = elapsed * self.slices, self.spent
-        spent.allocated += round(accounting.allocated(before, now) * self.slices)
+        weighted, spent = elapsed * self.activity.slices, self.spent
+        spent.allocated += round(accounting.allocated(before, now) * self.activity.slices)
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             spent.idle[self.cause] += idle
@@ -214,6 +209,23 @@ class JobDevice:
                 spent.shown[name] += idle * float(getattr(evidence, name) or 0.0)
         if busy := round(weighted * active):
             spent.busy[kind] += busy
+
+    def owe(self, activity: DeviceActivity, moment: int, interval: int, watts: float | None = None) -> None:
+        """Add the energy since the last reading, by `watts` if the activity has none."""
+        energy, last = activity.energy, self.last
+        if last and not last.paused:
+            elapsed = max(0, min(moment - last.moment, MOST_INTERVALS * interval))
+            self.spent.owed += elapsed * (watts or 0.0) if energy is None else energy * SECOND
+
+    def spend(self, elapsed: int, charged: Mapping[JobKey, Mapping[str, int]] = {}) -> float:
+        """Divide the energy that is owed by the time (ns) in each state; return the power (W)."""
+        times = sum(map(Counter, charged.values()), Counter[str]())
+        times[FREE if self.held else self.state] += max(0, elapsed - times.total())
+        power = self.spent.owed / max(1, times.total())
+        self.spent.owed -= power * times.total()  # without any time, the next reading divides it
+        for state, time in (+times).items():
+            self.spent.energy[state] += round(power * time)
+        return power
 
     def release(self, jobs: Container[JobKey]) -> None:
         """Remove jobs that ended while the device did not answer; they are charged until its last reading."""
@@ -234,11 +246,8 @@ def _state(now: DeviceReading, charged: Mapping[JobKey, Mapping[str, int]], doub
     """Return the state that took most of the jobs' time; without a job `free`, or `unknown` if that is in doubt."""
     if now.lost or not now.holders:
         return LOST if now.lost else UNKNOWN if doubt else FREE
-    total: dict[str, int] = {}
-    for key in charged.keys() & now.holders.keys():
-        for state, time in charged[key].items():
-            total[state] = total.get(state, 0) + time
-    worked = {state: total.get(state, 0) for state in (accounting.BUSY, accounting.THROTTLED)}
+    total = sum((Counter(charged[key]) for key in charged.keys() & now.holders.keys()), Counter[str]())
+    worked = Counter({state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)})
     if 2 * sum(worked.values()) >= sum(total.values()) > 0:
         total = worked  # busy and throttled together took most of the time, so one of them is the state
     return max(total, key=total.__getitem__, default=UNSEEN)

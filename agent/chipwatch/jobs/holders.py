@@ -13,7 +13,7 @@ from chipwatch.contract.owner import JobFacts, Owner
 from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, JobKey
 from chipwatch.jobs.device import JobDevice, plausible
 from chipwatch.jobs.device_key import DeviceKey, device_of
-from chipwatch.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
+from chipwatch.jobs.evidence import EFFICIENCIES, FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
 from chipwatch.jobs.holding import PROCESS, Held, Rosters, UnnamedDevices, Use
 from chipwatch.jobs.ledger import Hold, JobLedger
 
@@ -117,8 +117,11 @@ class Holders:
         for reading in readings:
             most = MOST_INTERVALS * self._interval
             self._is_late = self.jobs is not None and reading.moment - self.jobs.moment > most
-            if self._is_late:
-                continue  # the next reading charges the time
+            if self._is_late:  # the next reading charges the time
+                for activity in reading.activity:
+                    if device := self.devices.get(device_of(activity.dims)):
+                        device.owe(plausible(activity), reading.moment, self._interval)
+                continue
             if mine := self._take(reading, values, at):
                 answered |= mine
                 moments[reading.source] = reading.moment
@@ -152,14 +155,14 @@ class Holders:
             device.dims, device.source = activity.dims, reading.source
             roster = rosters[place]
             figures: ValuesByName = values.get(place, {})
-            is_empty = not (roster.jobs or roster.pids or activity.unlisted or unread or FALLEN in figures)
-            if not (
-                is_empty and reading.processes is not None and device.rests(activity, reading.moment, self._interval)
-            ):
+            reported = plausible(activity)
+            device.owe(reported, reading.moment, self._interval, figures.get("gpu.power"))
+            doubt, is_fallen = activity.unlisted or unread, FALLEN in figures
+            is_empty = not (roster.jobs or roster.pids or doubt or is_fallen or reading.processes is None)
+            if not (is_empty and device.rests(activity, reading.moment, self._interval)):
                 listed = None if activity.unlisted and not roster.pids else reading.processes
-                use = Use(listed, roster, self.alive, reading.moment, at, doubt=activity.unlisted or unread)
-                reported = plausible(activity)
-                if FALLEN in figures:
+                use = Use(listed, roster, self.alive, reading.moment, at, doubt=doubt)
+                if is_fallen:
                     reported = reported._replace(lost=True)
                 after = self._following(place, use, jobs, lost=reported.lost) if jobs else use
                 if after:
@@ -218,37 +221,34 @@ class Holders:
         evidence = self._evidences.of(before, use.roster.pids)
         charged = device.take(activity, use, evidence, self._interval, values)
         elapsed = use.moment - last.moment if last and not last.paused else 0
-        energy = activity.energy
-        if energy is None and "gpu.power" in values:
-            energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
-        watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
-        if before or device.held:
-            is_resumed = device.last is not last and bool(last and last.paused)
-            holders = {**before, **device.held}
-            self._book(device, holders, charged, use.at, watts=watts, used=used, is_resumed=is_resumed)
+        power = device.spend(elapsed, charged)
+        holders, is_resumed = {**before, **device.held}, device.last is not last and bool(last and last.paused)
+        self._book(device, holders, charged, use.at, power=power, values=values, is_resumed=is_resumed)
 
     def _book(
         self, device: JobDevice, holders: Mapping[JobKey, Held], charged: Mapping[JobKey, Mapping[str, int]], at: int,
-        *, watts: float = 0.0, used: float | None = None, is_resumed: bool = False,
+        *, power: float = 0.0, values: Mapping[str, float] = {}, is_resumed: bool = False,
     ) -> None:  # fmt: skip
         """
         Add the time since the last reading to the accounts of `holders`: jobs that hold the device, or held it then.
 
-        `charged`: nanoseconds by job and state; `watts`: joules per nanosecond; `used`: bytes of memory in use;
+        `charged`: nanoseconds by job and state; `power`: watts; `values`: readings by metric;
         `is_resumed`: this is the first reading of the run.
         """
+        ticked = self._clocks.ticked
+        percent = next((values[name] for name in EFFICIENCIES if name in values and len(charged) == 1), None)
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
             seen = earlier.seen if earlier and not states and key not in device.held else at
             account = self._ledger.account(holder.owner, at)
             account.seen = seen
-            if is_resumed and not account.times:
-                self._ledger.open_at_zero(account, self._clocks.ticked)
-            account.charge(states, device.slices, device.cause, self._clocks.ticked)
-            account.energy += watts * sum(states.values())
+            self._ledger.charged += round(sum(states.values()) * device.activity.slices)
+            if is_resumed and not account.sums:
+                self._ledger.open_at_zero(account, ticked)
+            account.charge(states, device.activity.slices, device.cause, ticked, power=power, percent=percent)
             if key in device.held:
                 is_shared = len(device.held) > 1
-                memory = holder.memory if holder.memory is not None or is_shared else used
+                memory = holder.memory if holder.memory is not None or is_shared else values.get("gpu.memory.used")
                 account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
 
     def _miss(self, place: DeviceKey, answered: Collection[DeviceKey], moment: int, at: int) -> None:

@@ -24,8 +24,12 @@ ZEROS: Final = dict.fromkeys((BUSY, STALLED, HELD, UNSEEN), 0)
 """States that a new account sends as 0: a store counts only the growth of a counter after its first value."""
 IDLE: Final = frozenset((STALLED, HELD, LOST, UNKNOWN))
 """The states without a kernel."""
-CAUSE: Final = "cause "
-"""Prefix of a cause among the keys of `Account.starts`."""
+STATE, CAUSE, ENERGY = "state ", "cause ", "energy "
+"""Prefixes of keys of `Account.sums`: a state or a cause follows."""
+MEASURED, EFFECTIVE = "measured", "effective"
+"""Keys of `Account.sums`: time with a known efficiency, and the time that its work would take at the devices' peak."""
+JOULE: Final = 1_000_000
+"""Microjoules."""
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
@@ -40,25 +44,23 @@ class Hold(NamedTuple):
 
 
 class Account(msgspec.Struct):
-    """The account of one job: device time by state and cause, and energy. Times are in ns."""
+    """The account of one job: sums over its devices. Times are in ns, energies in microjoules."""
 
     owner: Owner
     since: Time
     """Start of the job's oldest process or cgroup (ns since the epoch)."""
     seen: Time
     """Time at which the job last held a device (ns since the epoch)."""
-    times: dict[str, Time] = {}
-    """Device time by state; these counters continue after a restart of the agent."""
+    sums: dict[str, Time] = {}
+    """
+    Device time by state and, without a kernel, by cause; energy by state; MEASURED and EFFECTIVE.
+
+    These counters continue after a restart of the agent.
+    """
     starts: dict[str, Time] = {}
-    """State, or CAUSE with a cause -> start time of that counter (ns since the epoch)."""
-    idle: dict[str, Time] = {}
-    """Device time without a kernel, by cause."""
-    energy: Amount = 0.0
-    """Joules."""
+    """Key of `sums` -> start time of that counter (ns since the epoch)."""
     earlier: dict[str, Time] = {}
-    """Device time by state before a boot or under another agent; it is in the job's sums, not in its counters."""
-    earlier_idle: dict[str, Time] = {}
-    earlier_energy: Amount = 0.0
+    """Sums before a boot or under another agent; they are in the job's sums, not in its counters."""
     memory: Amount = 0.0
     """Most bytes of one device's memory that the job used."""
     held: dict[str, Hold] = {}
@@ -70,25 +72,32 @@ class Account(msgspec.Struct):
     cgroup: dict[str, Amount] = {}
     """Usage of the job's cgroup: CPU seconds, the CPUs that it may use, and most bytes of memory."""
 
-    def charge(self, states: Mapping[str, int], slices: float, cause: str, at: int) -> None:
-        """Add time (ns) by state on a device that is idle for `cause`; `at`: start time of new counters."""
-        for state, time in {**ZEROS, **states}.items() if not self.times else states.items():
-            weighted = round(time * slices)
-            if state not in self.times:
-                self.times[state], self.starts[state] = 0, at
-            self.times[state] += weighted
-            if weighted and state in IDLE:
-                if cause not in self.idle:
-                    self.idle[cause], self.starts[CAUSE + cause] = 0, at
-                self.idle[cause] += weighted
+    def charge(
+        self, states: Mapping[str, int], slices: float, cause: str, at: int,
+        *, power: float = 0.0, percent: float | None = None,
+    ) -> None:  # fmt: skip
+        """
+        Add time (ns) by state on a device that is idle for `cause`; `at`: start time of new counters.
 
-    def total(self, state: str) -> int:
-        """Return the time (ns) in a state since the job began."""
-        return self.times.get(state, 0) + self.earlier.get(state, 0)
+        `power`: watts; `percent`: its efficiency, None if unknown.
+        """
+        for state, time in states.items() if self.sums else {**ZEROS, **states}.items():
+            spent = round(time * slices)
+            idle = {CAUSE + cause: spent} if spent and state in IDLE else {}
+            work = {} if percent is None else {MEASURED: spent, EFFECTIVE: round(spent * percent / 100)}
+            # Watts by nanoseconds are nanojoules.
+            for key, amount in {
+                STATE + state: spent,
+                ENERGY + state: round(time * power / 1000),
+                **idle,
+                **work,
+            }.items():
+                self.starts.setdefault(key, at)
+                self.sums[key] = self.sums.get(key, 0) + amount
 
-    def idle_by_cause(self) -> dict[str, int]:
-        """Return the time (ns) without a kernel since the job began, by cause."""
-        return _added(self.earlier_idle, self.idle)
+    def total(self, prefix: str) -> int:
+        """Return the total of the sums with a prefix."""
+        return sum(sums_of(self.sums, prefix).values())
 
 
 class SavedLedger(msgspec.Struct):
@@ -137,8 +146,8 @@ class JobLedger:
         self._live: set[JobKey] = set()
         self.has_held = False
         """True while an account has devices of an earlier run that were not read yet."""
-        self._past = 0
-        """Time (ns) in the accounts from earlier runs, less this run's time in accounts that were forgotten."""
+        self.charged = 0
+        """Time (ns) that was charged in this run."""
         self._sent: dict[JobKey, Account] = {}
         """Accounts as an earlier run last sent them; each is removed once this run has sent it."""
 
@@ -170,13 +179,16 @@ class JobLedger:
 
     def row(self, account: Account) -> dict[str, Any]:
         """Return a job's account since the job began, for JSON: answers and records."""
-        owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
+        owner, whole = account.owner, _added(account.earlier, account.sums)
+        seconds = {state: whole.get(STATE + state, 0) / SECOND for state in STATES}
+        joules = {state: energy / JOULE for state, energy in sums_of(whole, ENERGY).items()}
         return {
             "job": owner.job, "kind": owner.kind, "user": owner.user, "partition": owner.partition,
             "namespace": owner.namespace, "since": account.since / SECOND, "until": account.seen / SECOND,
             "end_unseen": account.end_unseen / SECOND, "seconds": seconds,
-            "idle": {cause: time / SECOND for cause, time in account.idle_by_cause().items()},
-            "memory_max": account.memory, "energy": account.earlier_energy + account.energy,
+            "idle": {cause: time / SECOND for cause, time in sums_of(whole, CAUSE).items()},
+            "memory_max": account.memory, "energy": sum(joules.values()), "joules": joules,
+            "efficiency": 100 * whole[EFFECTIVE] / whole[MEASURED] if whole.get(MEASURED) else None,
             "cost": self.cost(sum(seconds.values())),
             **{word: account.cgroup.get(word) for word in ("cpu", "cpus", "host_memory_max")},
         }  # fmt: skip
@@ -191,7 +203,7 @@ class JobLedger:
         past = sorted((account.seen, key) for key, account in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
-                self._past -= sum(self.accounts.pop(key).times.values())
+                del self.accounts[key]
                 self._sent.pop(key, None)
         return [self.accounts[key] for key in over]
 
@@ -199,7 +211,7 @@ class JobLedger:
         """Return the accounts of jobs without a device whose end has no record yet."""
         past = (account for key, account in self.accounts.items() if key not in self._live and key != OTHER.key)
         unrecorded = (account for account in past if account.recorded != account.seen)
-        return [account for account in unrecorded if any((*account.times.values(), *account.earlier.values()))]
+        return [account for account in unrecorded if any((*account.sums.values(), *account.earlier.values()))]
 
     def ended(self, alive: Container[JobKey], at: int) -> list[Account]:
         """Return the accounts of ended jobs to record now: after a minute, or at once if too many wait."""
@@ -224,11 +236,6 @@ class JobLedger:
         self.has_held = any(account.held for account in self.accounts.values())
         return holds
 
-    @property
-    def charged(self) -> int:
-        """Time (ns) that was charged in this run."""
-        return sum(sum(account.times.values()) for account in self.accounts.values()) - self._past
-
     def begin(self, at: int) -> None:
         """Start at the first reading of this run: jobs that held a device may have ended at any time since the stop."""
         for account in self.accounts.values():
@@ -237,8 +244,8 @@ class JobLedger:
 
     def open_at_zero(self, account: Account, at: int) -> None:
         """Have the account of a resumed job sent as zeros first, so that a store sees its counters grow."""
-        starts = dict.fromkeys(ZEROS, at)
-        self._sent[account.owner.key] = Account(account.owner, account.since, account.seen, {**ZEROS}, starts)
+        self._sent[account.owner.key] = zeros = Account(account.owner, account.since, account.seen)
+        zeros.charge({}, 1.0, "", at)
 
     def to_send(self, account: Account) -> Account:
         """Return the values to send: once those that the earlier run sent last, then present ones; they only grow."""
@@ -272,14 +279,11 @@ class JobLedger:
             self.has_held |= bool(old.held)
             if (account := self.accounts.get(key)) is None:
                 self.accounts[key] = old
-                self._sent[key] = msgspec.structs.replace(old, times={**old.times}, idle={**old.idle})
-                self._past += sum(old.times.values())
+                self._sent[key] = msgspec.structs.replace(old, sums={**old.sums})
                 continue
             account.since = min(account.since, old.since)
             both = min(account.starts.values(), default=state.at) < state.at
-            account.earlier = _less(_added(old.earlier, old.times), account.times if both else {})
-            account.earlier_idle = _less(old.idle_by_cause(), account.idle if both else {})
-            account.earlier_energy = max(0.0, old.earlier_energy + old.energy - account.energy * both)
+            account.earlier = _less(_added(old.earlier, old.sums), account.sums if both else {})
             account.recorded, account.cgroup, account.held = old.recorded, old.cgroup, old.held
             account.memory = max(account.memory, old.memory)
         if state.price != self.price:
@@ -290,12 +294,14 @@ class JobLedger:
         """Start the counters that this run has not sent at zero; what they had counted stays in the jobs' sums."""
         for key in self._sent:
             account = self.accounts[key]
-            self._past -= sum(account.times.values())
-            account.earlier = _added(account.earlier, account.times)
-            account.earlier_idle, account.idle = account.idle_by_cause(), {}
-            account.earlier_energy, account.energy = account.earlier_energy + account.energy, 0.0
-            account.times, account.starts = {}, {}
+            account.earlier = _added(account.earlier, account.sums)
+            account.sums, account.starts = {}, {}
         self._sent.clear()
+
+
+def sums_of(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """Return the sums of an account with a prefix, by their words."""
+    return {key.removeprefix(prefix): amount for key, amount in sums.items() if key.startswith(prefix)}
 
 
 def _added(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

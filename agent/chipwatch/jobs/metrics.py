@@ -36,5 +36,7 @@ IDLE: Final = counter(
 BUSY: Final = counter("gpu.busy.time", "s",
     "Experimental: time in which kernels ran, by whether they computed or waited, if that is known.",
     DETAILED, ("gpu", "kind"))
-ALL: Final = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, COUNT, IDLE, BUSY)
+SPENT: Final = counter("gpu.energy.by_state", "J",
+    "Energy of the accelerator by what it did: a state of jobs, free, or unknown.", Level.ALL, ("gpu", "state"))
+ALL: Final = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, COUNT, IDLE, BUSY, SPENT)
 # fmt: on

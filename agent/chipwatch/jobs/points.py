@@ -13,7 +13,7 @@ from chipwatch.jobs import metrics
 from chipwatch.jobs.accounting import SECOND, STALLED
 from chipwatch.jobs.device import JobDevice
 from chipwatch.jobs.device_key import DeviceKey
-from chipwatch.jobs.ledger import CAUSE, OTHER, Account, JobLedger
+from chipwatch.jobs.ledger import CAUSE, ENERGY, JOULE, OTHER, STATE, Account, JobLedger, sums_of
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class JobPoints:
             for holder in device.held.values():
                 account = self._ledger.account(holder.owner, at)
                 family = families.get(id(account)) or families.setdefault(id(account), JobSeries(account))
-                family.gpus[holder.source] = family.gpus.get(holder.source, 0.0) + device.slices
+                family.gpus[holder.source] = family.gpus.get(holder.source, 0.0) + device.activity.slices
                 if device.work is not None and account.owner is not OTHER:
                     family.work.append(device.work)
                 if self.level >= metrics.HELD.level:
@@ -65,21 +65,19 @@ class JobPoints:
         account = self._ledger.to_send(family.account)
         for source, count in family.gpus.items():
             yield metrics.GPUS.point(at, count, _with(dims, "source", source))
-        for state, spent in account.times.items():
-            start = account.starts[state]
-            yield metrics.GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=start)
-        for cause, spent in account.idle.items() if self.level >= metrics.JOB_IDLE.level else ():
-            start = account.starts[CAUSE + cause]
-            yield metrics.JOB_IDLE.point(at, spent / SECOND, _with(dims, "cause", cause), start_time=start)
+        for metric, prefix in (metrics.GPU_TIME, STATE), (metrics.JOB_IDLE, CAUSE):
+            for word, spent in sums_of(account.sums, prefix).items() if self.level >= metric.level else ():
+                start = account.starts[prefix + word]
+                yield metric.point(at, spent / SECOND, _with(dims, prefix.strip(), word), start_time=start)
         if len(family.work) > 1 and self.level >= metrics.IMBALANCE.level:
             yield metrics.IMBALANCE.point(at, 100 * (max(family.work) - min(family.work)), dims)
         if account.memory:
             yield metrics.MEMORY.point(at, account.memory, dims)
-        if account.times:
+        if account.sums:
             start = min(account.starts.values())
             if self.level >= metrics.ENERGY.level:
-                yield metrics.ENERGY.point(at, account.energy, dims, start_time=start)
-            if (cost := self._ledger.cost(sum(account.times.values()) / SECOND)) is not None:
+                yield metrics.ENERGY.point(at, account.total(ENERGY) / JOULE, dims, start_time=start)
+            if (cost := self._ledger.cost(account.total(STATE) / SECOND)) is not None:
                 yield metrics.COST.point(at, cost, dims, start_time=start)
 
     def of_devices(self, devices: Mapping[DeviceKey, JobDevice], at: int) -> Iterator[Datapoint]:
@@ -92,10 +90,11 @@ class JobPoints:
         for place, device in devices.items():
             spent = device.spent
             times = (metrics.IDLE, "cause", spent.idle), (metrics.BUSY, "kind", spent.busy)
-            for metric, key, by_word in times if place[0][0] == "gpu" else ():
-                for word, time in by_word.items():
+            energy = metrics.SPENT, "state", spent.energy
+            for metric, key, by_word in (*times, energy) if place[0][0] == "gpu" else ():
+                for word, amount in by_word.items():
                     start = spent.starts.setdefault(key + word, self._ledger.clocks.ticked)
-                    yield metric.point(at, time / SECOND, _with(device.dims, key, word), start_time=start)
+                    yield metric.point(at, amount / SECOND, _with(device.dims, key, word), start_time=start)
 
 
 @lru_cache(maxsize=20_000)
@@ -113,9 +112,9 @@ def counted(devices: Mapping[DeviceKey, JobDevice]) -> dict[Dimensions, float]:
     """Return the number of accelerators by state and cause, as dimensions; partitions count by their slices."""
     counts, wholes = defaultdict[Dimensions, float](float), defaultdict[DeviceKey, float](float)
     for place, device in devices.items():
-        wholes[place[:1]] += device.slices
+        wholes[place[:1]] += device.activity.slices
     for place, device in devices.items():
-        counts[count_dims(device.state, device.cause)] += device.slices / (wholes[place[:1]] or 1.0)
+        counts[count_dims(device.state, device.cause)] += device.activity.slices / (wholes[place[:1]] or 1.0)
     return counts
 
 

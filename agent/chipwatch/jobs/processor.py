@@ -17,7 +17,7 @@ from chipwatch.jobs.answers import JobAnswers
 from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.holders import Holders
 from chipwatch.jobs.ledger import JobLedger
-from chipwatch.jobs.metrics import ALL, COST
+from chipwatch.jobs.metrics import ALL, COST, SPENT
 from chipwatch.jobs.points import JobPoints
 
 log: Final = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class JobsProcessor(Processor):
         """Seconds between two ticks; set by --interval."""
 
     metrics: Sequence[Metric] = ALL
-    needs = Needs(level=True, facts=True, state=True, records=True, devices=Level.ALL)
+    needs = Needs(level=True, facts=True, state=True, records=True, devices=Level.ALL, always=(SPENT.name,))
 
     def __init__(self, config: Config) -> None:
         if config.dollars_per_hour is None:

@@ -18,12 +18,7 @@ DEVICES = json.loads((FIXTURES / "get_devices.json").read_text())
 C600 = dict(re.findall(r"^  (.+?): (.*)$", (FIXTURES / "gc_info_c600.txt").read_text(), re.MULTILINE))
 AT = 1_800_000_000_000_000_000
 
-BUSY = [
-    ("ipu.clock", 1300.0),
-    ("ipu.power", 120.0),
-    ("ipu.utilization", 21.25),
-    ("ipu.session.utilization", 15.65),
-]
+BUSY = [("ipu.clock", 1300.0), ("ipu.power", 120.0), ("ipu.utilization", 21.25), ("ipu.session.utilization", 15.65)]
 EXPECTED = {
     "0": [("ipu.board.temperature", 20.0), ("ipu.die.temperature", 25.0), *BUSY],
     "1": [("ipu.board.temperature", 30.0), ("ipu.die.temperature", 39.0), *BUSY],

@@ -12,13 +12,8 @@ from chipwatch.history.job_records import append, earlier, read, records_of
 
 
 def row(job, until=1000.0, **more):
-    return {
-        "job": str(job),
-        "kind": "slurm",
-        "since": 1.0,
-        "until": until,
-        "seconds": {"busy": 1.00049, "held": 0},
-    } | more
+    told = {"job": str(job), "kind": "slurm", "since": 1.0, "until": until}
+    return told | {"seconds": {"busy": 1.00049, "held": 0}} | more
 
 
 @pytest.fixture

@@ -33,12 +33,8 @@ def test_what_the_agent_printed_is_read_back_tick_by_tick(tmp_path, zipped):
     found = frames(path)
     assert [at for at, _ in found] == [AT, AT + S, AT + 2 * S]
     power, read = found[1][1]
-    assert (power.metric.name, power.metric.kind, power.value, power.dims["gpu"]) == (
-        "gpu.power",
-        Kind.GAUGE,
-        101.0,
-        "0",
-    )
+    said = power.metric.name, power.metric.kind, power.value, power.dims["gpu"]
+    assert said == ("gpu.power", Kind.GAUGE, 101.0, "0")
     assert (read.increase, read.window_start, read.start_time, read.at) == (1000.0, AT, AT - S, AT + S)
     assert frames(path, 1)[1:] == found[2:]
 

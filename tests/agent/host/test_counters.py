@@ -26,14 +26,8 @@ def totals(*readings: dict[str, int]) -> list[float]:
 
 
 def test_a_member_that_fell_adds_all_that_it_counted_since():
-    assert totals({"a": 100}, {"a": 1375}, {"a": 49}, {"a": 51}, {"a": 0}, {"a": 3}) == [
-        0,
-        1275,
-        1324,
-        1326,
-        1326,
-        1329,
-    ]
+    sums = totals({"a": 100}, {"a": 1375}, {"a": 49}, {"a": 51}, {"a": 0}, {"a": 3})
+    assert sums == [0, 1275, 1324, 1326, 1326, 1329]
 
 
 def test_a_single_0_of_a_member_is_ignored_and_a_second_one_is_a_new_start():

@@ -5,16 +5,7 @@ from hypothesis import given, settings
 from tests.examples import examples
 
 from chipwatch.jobs import accounting
-from chipwatch.jobs.accounting import (
-    HELD_AFTER,
-    SECOND,
-    STATES,
-    DeviceReading,
-    Holding,
-    allocated,
-    charges,
-    following,
-)
+from chipwatch.jobs.accounting import HELD_AFTER, SECOND, STATES, DeviceReading, Holding, allocated, charges, following
 
 KEYS = [("slurm", "", str(n)) for n in range(5)]
 INTERVAL = 5 * SECOND
@@ -47,27 +38,6 @@ def test_the_sum_over_jobs_and_states_is_the_time_that_the_device_was_held(befor
     charged = charges(before, after, INTERVAL)
     assert sum(sum(states.values()) for states in charged.values()) == allocated(before, after) <= elapsed
     assert all(time > 0 and state in STATES for states in charged.values() for state, time in states.items())
-
-
-@given(st.lists(readings, min_size=2, max_size=12), st.lists(st.integers(1, 10**11), min_size=12, max_size=12))
-def test_the_sums_agree_over_many_ticks(ticks, gaps):
-    total = held = 0
-    last = following(None, ticks[0]._replace(moment=0))
-    for tick, gap in zip(ticks[1:], gaps, strict=False):
-        now = following(last, tick._replace(moment=last.moment + gap))
-        total += sum(sum(states.values()) for states in charges(last, now, INTERVAL).values())
-        held += allocated(last, now)
-        last = now
-    assert total == held
-
-
-@given(st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.integers(1, 10**11), st.floats(0, 1))
-def test_jobs_that_share_a_device_are_charged_alike(keys, elapsed, active):
-    before = DeviceReading(0, dict.fromkeys(keys, Holding(0)))
-    charged = charges(before, before._replace(moment=elapsed, active=active), INTERVAL)
-    sums = [sum(states.values()) for states in charged.values()]
-    assert len(sums) == len(keys) or elapsed < len(keys)
-    assert max(sums) - min(sums) <= 4  # one for the work, and one for the rest, of each part of the time
 
 
 @given(

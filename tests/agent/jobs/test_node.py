@@ -247,11 +247,8 @@ def truth(node, lost):
 def test_each_job_is_charged_within_half_a_percent_by_state(node):
     machine, lost = node
     want = truth(machine, lost)
-    account = {one.owner.job: one for one in machine.processor._ledger.accounts.values()}
-    got = {
-        job: {state: one.total(state) / SECOND for state in {**one.earlier, **one.times}}
-        for job, one in account.items()
-    }
+    ledger = machine.processor._ledger
+    got = {one.owner.job: ledger.row(one)["seconds"] for one in ledger.accounts.values()}
     assert got.keys() == want.keys()
     off = {
         (job, state): (got[job].get(state, 0.0), states.get(state, 0.0))

@@ -206,6 +206,22 @@ def test_a_maker_without_facts_of_activity_is_read_by_its_points(machine):
     assert re.search(r"(\d+\.\d{3}) s charged of \1 s allocated", said)
 
 
+def test_the_efficiency_of_a_job_is_the_mean_over_its_device_time_while_it_has_a_device_alone():
+    machine = Machine()
+    for percent, pids in (
+        (None, [10]), (40.0, [10]), (None, [10]), (70.0, [10]), (70.0, [10, 11]), (5.0, [10, 11]), (0.0, [11]),
+    ):  # fmt: skip
+        points = [] if percent is None else [(0, "gpu.efficiency", percent)]
+        machine.tick([(0, pid) for pid in pids], {0: BUSY}, owners={10: ADA, 11: BOB}, points=points)
+    ada, bob = ({row["job"]: row for row in machine.processor.answer()[kind]} for kind in ("ended", "jobs"))
+    assert ada["41337"]["efficiency"] == 60.0
+    assert bob["41340"]["efficiency"] == 0.0  # measured, which is not absent
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    assert machine.processor.answer()["jobs"][0]["efficiency"] is None
+
+
 def test_gpus_of_a_job_that_do_unequal_work_are_reported_and_gpus_that_take_turns_are_not():
     machine, turns = Machine(), Machine()
     for n in range(300):
@@ -285,12 +301,6 @@ def test_the_ledger_is_kept_over_a_restart_as_counters_are():
     assert told["since"] == START / SECOND - 100
 
 
-@pytest.mark.parametrize("saved", [b"", b"{", b"[1]", b'{"at":1,"accounts":[{"owner":[]}]}', b"[" * 100_000])
-def test_a_ledger_that_cannot_be_read_is_a_value_error(saved):
-    with pytest.raises(ValueError, match="ledger of jobs cannot be read"):
-        JobsProcessor(JobsProcessor.Config()).restore(saved)
-
-
 def test_the_table_says_who_holds_what_now_and_what_is_free(monkeypatch):
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -306,8 +316,8 @@ def test_the_table_says_who_holds_what_now_and_what_is_free(monkeypatch):
     lines = as_text(machine.processor.answer()).splitlines()
     assert [line.split() for line in lines] == [
         ["JOB", "USER", "GPUS", "SINCE", "BUSY", "STALLED", "HELD", "THROTTLED", "LOST", "MEMORY", "MAX", "ENERGY", "COST", "NOW"],
-        ["41337", "ada", "4", "1:03:20", "90", "%", "10", "%", "0", "%", "0", "%", "0", "%", "61.0", "GiB", "0.13", "kWh", "$0.54",
-         "0-3", "busy"],
+        ["41337", "ada", "4", "1:03:20", "90", "%", "10", "%", "0", "%", "0", "%", "0", "%", "61.0", "GiB", "0.13", "kWh,", "10", "%", "idle",
+         "$0.54", "0-3", "busy"],
         ["41340", "bob", "2", "1:03:20", "0", "%", "31", "%", "69", "%", "0", "%", "0", "%", "24.0", "GiB", "-", "$0.27",
          "4,5", "held:", "no", "kernel", "since", "08:00"],
         ["-", "-", "2", "6", "lost;", "7", "free"],

@@ -3,12 +3,14 @@
 import json
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import Phase, given, settings
-from tests.agent.jobs.machine import SECOND, START, dims_of
+from tests.agent.jobs.machine import SECOND, START, Machine, dims_of
 from tests.examples import examples
 
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.jobs.ledger import STATE, sums_of
 from chipwatch.jobs.processor import JobsProcessor
 
 JOBS = [
@@ -119,11 +121,45 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
     again = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS))
     again.restore(saved)
     kept = {
-        (one["owner"][0], one["owner"][5], one["owner"][1]): one.get("times", {})
+        (one["owner"][0], one["owner"][5], one["owner"][1]): one.get("sums", {})
         for one in json.loads(saved)["accounts"]
     }
     accounts = run.processor._ledger.accounts
-    assert all(kept[key] == one.times for key, one in accounts.items())
+    assert all(kept[key] == one.sums for key, one in accounts.items())
+
+
+kinds = st.fixed_dictionaries({
+    "seconds": st.sampled_from([0, 1, 5, 5, 5, 11, 400]),
+    "activity": st.fixed_dictionaries({
+        "active": st.none() | st.floats(0, 1), "throttled": st.floats(0, 1), "lost": st.booleans(),
+        "energy": st.floats(0, 5000).map(lambda joules: round(joules, 3)), "unlisted": st.sampled_from(["", "", "no"]),
+    }),
+    "pids": st.lists(st.sampled_from([10, 11]), unique=True),
+    "is_late": st.sampled_from([False, False, False, True]),
+})  # fmt: skip
+
+
+@given(st.lists(kinds, min_size=2, max_size=30))
+@settings(max_examples=examples(200), deadline=None)
+def test_the_energy_of_all_states_is_what_the_counter_of_the_device_rose(ticks):
+    machine, rise = Machine(), 0.0
+    owners = {10: JOBS[0], 11: JOBS[5]}
+    for n, told in enumerate([*ticks, ticks[0] | {"seconds": 5, "is_late": False}]):
+        activity = told["activity"]
+        if n and told["is_late"]:  # the collector of jobs hangs
+            machine.moment, machine.at = (time + told["seconds"] * SECOND for time in (machine.moment, machine.at))
+            device = machine.facts[0]._replace(moment=machine.moment, activity=[DeviceActivity(dims_of(0), **activity)])
+            machine.points = [*machine.processor.derive([], machine.at, [device])]
+        else:
+            machine.tick([(0, pid) for pid in told["pids"]], {0: activity}, owners=owners, seconds=told["seconds"])
+        rise += activity["energy"] if n else 0.0  # the first reading is the base
+    by_state = machine.values("gpu.energy.by_state")
+    assert sum(by_state.values()) == pytest.approx(rise, rel=1e-9, abs=1e-5)
+    assert all(energy >= 0 for energy in by_state.values())
+    rows = [*machine.processor.answer()["jobs"], *machine.processor.answer()["ended"]]
+    assert all(row["energy"] == pytest.approx(sum(row["joules"].values())) for row in rows)
+    of_jobs = sum(row["energy"] for row in rows)
+    assert of_jobs + by_state.get(("0", "free"), 0.0) <= rise + 1e-3
 
 
 ends = st.sampled_from([None, None, None, "stop", "kill"])
@@ -147,7 +183,7 @@ def test_over_restarts_no_time_is_charged_twice(machine):
         charged, held = answer["charged_seconds"], answer["allocated_seconds"]
         assert abs(charged - held) < 1e-6 * len(machine)
         accounts = run.processor._ledger.accounts.values()
-        total = sum(sum(one.total(state) for state in {**one.earlier, **one.times}) for one in accounts)
+        total = sum(sum(sums_of(sums, STATE).values()) for one in accounts for sums in (one.sums, one.earlier))
         assert total <= len(PLACES) * passed + 1000
         if end is None or not kept:
             kept = run.processor.saved() or kept

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.agent.jobs.machine import SECOND, START, Machine, dims_of, job
+from tests.agent.jobs.machine import SECOND, START, Machine, job
 
 from chipwatch.contract.owner import Allocation, JobCollectives, Rank
 from chipwatch.contract.rules import RULES
@@ -265,12 +265,8 @@ def test_many_jobs_are_judged_in_turns(monkeypatch):
     monkeypatch.setattr(answers, "why", lambda key: judged.append(key[-1]) or why(key))
     for _ in range(5):
         owners = {100 + n: job(n) for n in range(JUDGED + 4)}
-        machine.tick(
-            [(pid - 100, pid) for pid in owners],
-            {n: {"active": 1.0} for n in range(len(owners))},
-            owners=owners,
-            seconds=10,
-        )
+        busy = {n: {"active": 1.0} for n in range(len(owners))}
+        machine.tick([(pid - 100, pid) for pid in owners], busy, owners=owners, seconds=10)
     assert Counter(judged) == dict.fromkeys(map(str, range(JUDGED + 4)), 4)
     assert len({*judged[:JUDGED]}) == JUDGED
 
@@ -297,4 +293,3 @@ def test_a_change_of_cause_is_logged_once(caplog):
 def test_a_device_is_slow_only_far_from_at_least_three_others(clocks, slow):
     place = lowest({(("gpu", str(n)),): clock for n, clock in enumerate(clocks)}, 0.05)
     assert place == (None if slow is None else (("gpu", str(slow)),))
-    assert dims_of(0)["gpu"] == "0"

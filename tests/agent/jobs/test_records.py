@@ -128,18 +128,6 @@ def test_a_job_that_goes_on_after_a_stop_has_no_unseen_end():
     assert (record["end_unseen"], record["seconds"]["unseen"]) == (0, 65.0)
 
 
-def test_idle_time_by_cause_goes_on_after_a_restart():
-    machine = Kept()
-    for _ in range(3):
-        machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
-    machine.restart(machine.processor.saved())
-    for _ in range(3):
-        machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
-    (row,) = machine.processor.answer()["jobs"]
-    assert sum(row["idle"].values()) == 20.0
-    assert sum(value for dims, value in machine.values("job.gpu.idle.time").items() if "41337" in dims) == 20.0
-
-
 def test_a_record_that_cannot_be_written_is_written_later(caplog):
     machine = Kept()
     machine.error = OSError(28, "No space left on device")

@@ -112,12 +112,6 @@ def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collect
     assert spent(machine, 41337) == {"busy": 10.0 + 45.0}
 
 
-def test_a_reading_that_is_older_than_the_last_one_counts_no_time_twice(machine):
-    for seconds in (5, 5, 5, -10, 5, 5):
-        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, seconds=seconds)
-    assert spent(machine, 41337) == {"busy": 10.0}
-
-
 @pytest.mark.parametrize(
     ("active", "states"),
     [
@@ -197,23 +191,23 @@ ACCOUNT = '{"at":1,"accounts":[{"owner":["slurm","1"],"since":1,"seen":1,%s}]}'
 
 @pytest.mark.parametrize(
     "odd",
-    ['"earlier":{"busy":-5}', f'"earlier":{{"busy":{"9" * 400}}}', '"earlier_energy":-1', '"memory":1e300',
-     '"earlier":{"busy":1e3}', '"earlier":[]', '"held":{"gpu=0":[-1]}'],
+    ["", "{", "[1]", "[" * 100_000, '"earlier":{"state busy":-5}', f'"earlier":{{"state busy":{"9" * 400}}}', '"sums":-1', '"memory":1e300',
+     '"earlier":{"state busy":1e3}', '"earlier":[]', '"held":{"gpu=0":[-1]}'],
 )  # fmt: skip
 def test_a_ledger_with_values_that_no_agent_wrote_is_refused(odd):
     with pytest.raises(ValueError, match="the ledger of jobs cannot be read"):
-        JobsProcessor(JobsProcessor.Config()).restore((ACCOUNT % odd).encode())
+        JobsProcessor(JobsProcessor.Config()).restore((ACCOUNT % odd if ":" in odd else odd).encode())
 
 
 def test_a_ledger_of_a_later_version_keeps_what_this_one_does_not_know():
     machine = Machine(dollars_per_hour=1.0)
-    told = {"earlier": {"busy": 3600 * SECOND, "frozen": 7}, "shape": "new"}
+    told = {"earlier": {"state busy": 3600 * SECOND, "state frozen": 7}, "shape": "new"}
     machine.processor.restore((ACCOUNT % json.dumps(told)[1:-1]).encode())
     machine.tick([(0, 10)], {0: BUSY}, owners={10: job(1)})
     (row,) = machine.processor.answer()["jobs"]
     assert (row["seconds"]["busy"], row["cost"]) == (3600.0, 1.0)
     (kept,) = json.loads(machine.processor.saved())["accounts"]
-    assert kept["earlier"] == {"busy": 3600 * SECOND, "frozen": 7}
+    assert kept["earlier"] == {"state busy": 3600 * SECOND, "state frozen": 7}
 
 
 def test_accounts_of_a_clock_that_was_ahead_do_not_crowd_out_accounts_of_today():

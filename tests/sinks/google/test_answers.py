@@ -131,12 +131,7 @@ def test_the_services_texts_come_down_to_few_reasons(text, reason):
 
 @pytest.mark.parametrize(
     ("at", "reason"),
-    [
-        (NOW - PAST - 1, "too old"),
-        (NOW - PAST, None),
-        (NOW + AHEAD, None),
-        (NOW + AHEAD + 1, "too far ahead"),
-    ],
+    [(NOW - PAST - 1, "too old"), (NOW - PAST, None), (NOW + AHEAD, None), (NOW + AHEAD + 1, "too far ahead")],
 )
 def test_a_point_at_the_very_bounds_of_time_is_sent(at, reason):
     encoder = GoogleEncoder(SentHistory(), GoogleSink.Config(resource="generic_node"))

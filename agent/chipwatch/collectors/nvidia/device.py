@@ -10,7 +10,7 @@ from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.fields import STOPS, DriverFields, GpuFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
-from chipwatch.collectors.nvidia.metrics import ACTIVE, C2C, CLOCKS, GPU, MIG, SHARES, FieldRow
+from chipwatch.collectors.nvidia.metrics import ACTIVE, C2C, CLOCKS, GPU, MIG, PEAKS, SHARES, TENSOR, FieldRow
 from chipwatch.collectors.nvidia.points import PartPoints
 from chipwatch.collectors.nvidia.power import Power
 from chipwatch.collectors.nvidia.processes import LISTS, ProcessLists
@@ -34,6 +34,8 @@ class PartReading:
     """Utilization (%)."""
     engine: float | None = None
     """Utilization (%) by GPM, if the level includes that."""
+    speed: float | None = None
+    """Clock of the multiprocessors divided by the clock of the dense peak."""
     joules: float | None = None
     """Energy counter of the GPU (J)."""
     watts: float | None = None
@@ -45,12 +47,7 @@ class Part:
     """A whole GPU or a MIG instance: what both have in common."""
 
     def __init__(
-        self,
-        handle: Any,
-        dims: Dimensions,
-        keys: tuple[str, ...],
-        level: Level,
-        shares: Mapping[int, FieldRow] = ACTIVE,
+        self, handle: Any, dims: Dimensions, keys: tuple[str, ...], level: Level, rows: Mapping[int, FieldRow] = ACTIVE
     ) -> None:
         """`dims`: has `gpu`, and `mig` for an instance; `keys`: its keys in the order of metrics' declarations."""
         self.handle, self.dims = handle, dims
@@ -58,7 +55,7 @@ class Part:
         self.points = PartPoints(dims, keys, level)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
-        self._shares = {number: row.key for number, row in shares.items() if row.metric.level <= level}
+        self._shares = {number: row.key for number, row in rows.items() if row.metric.level <= level}
         self.now = PartReading()
         self.slices: float | None = None
         """Share of the whole GPU's compute slices; None until it is known."""
@@ -115,6 +112,8 @@ class Part:
         for number, key in self._shares.items():
             if number in values:
                 add(key, values[number])
+        if TENSOR in values and self.now.speed is not None:
+            add(("gpu.efficiency",), values[TENSOR] * self.now.speed)
         return values
 
     def _utilization(self, value: float) -> None:
@@ -156,15 +155,9 @@ class Gpu(Part):
     """A whole GPU: its readings, its health, and its instances."""
 
     def __init__(
-        self,
-        handle: Any,
-        dims: Dimensions,
-        keys: tuple[str, ...],
-        level: Level,
-        *,
-        driver: DriverFields,
-        kernel: Kernel,
-    ) -> None:
+        self, handle: Any, dims: Dimensions, keys: tuple[str, ...], level: Level,
+        *, driver: DriverFields, kernel: Kernel,
+    ) -> None:  # fmt: skip
         """`handle`: None if the driver lists the GPU but gives no handle."""
         super().__init__(handle, dims, keys, level, SHARES)
         self.number, self.kernel, self.slices = int(dims[GPU]), kernel, 1.0
@@ -260,13 +253,16 @@ class Gpu(Part):
         self._read_fields(now, slow=slow)
         if self.detailed:
             for number, row in CLOCKS.items():
-                add((row.metric.name,), ask(row.query, nvml.nvmlDeviceGetClockInfo, self.handle, number))
+                mhz = ask(row.query, nvml.nvmlDeviceGetClockInfo, self.handle, number)
+                if add((row.metric.name,), mhz) and row.query == "clock.sm" and kernel.model in PEAKS:
+                    self.now.speed = mhz / PEAKS[kernel.model]
             add(("gpu.encoder.utilization",), ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
             add(("gpu.decoder.utilization",), ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
             self._read_rates(self._read_gpm(self.handle, now))
         if slow:
             self.health.read(now, self.handle, busy=self.now.busy, is_mig=self.is_mig)
         for instance in self.instances.values():
+            instance.now.speed = self.now.speed
             instance.read(now, self.handle)
 
     def _read_memory(self) -> None:

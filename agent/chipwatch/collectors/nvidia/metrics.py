@@ -60,6 +60,18 @@ ACTIVE: Final = {
     13: FieldRow(_gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED)),
 }
 """Metric of GPM -> row, for shares that GPUs and instances have."""
+TENSOR: Final = 5
+"""Metric of GPM: the share of time in which the tensor cores worked."""
+PEAKS: Final = {
+    "NVIDIA H100 80GB HBM3": 1830, "NVIDIA H200": 1830, "NVIDIA GH200 480GB": 1830, "NVIDIA GH200 144G HBM3e": 1830,
+    "NVIDIA H100 PCIe": 1620, "NVIDIA H100 NVL": 1545, "NVIDIA H200 NVL": 1545, "NVIDIA B200": 1856,
+    "NVIDIA GB200": 2062,
+}
+"""
+Model -> clock (MHz) at which its tensor cores reach the maker's dense peak; of 29 November 2026.
+
+It is the peak divided by the operations of all multiprocessors in a clock; docs/nvidia.md has these and their sources.
+"""
 SHARES: Final = {
     1: FieldRow(_gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED)),
     **ACTIVE,
@@ -187,6 +199,7 @@ OF_PART: Final = (
     _gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED),
     _gauge("gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED),
     *(row.metric for row in ACTIVE.values()),
+    _gauge("gpu.efficiency", "%", "Work of the tensor cores, of their dense peak: OFU, see docs/jobs.md.", DETAILED),
 )
 OF_GPU: Final = (
     shared.UNIFIED, shared.MEMORY_ACTIVITY, shared.TEMPERATURE, shared.POWER, shared.POWER_UTILIZATION,

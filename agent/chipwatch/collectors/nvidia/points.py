@@ -20,6 +20,7 @@ SENSOR: Final = math.nextafter(0, 1)
 BOUNDS: Final = {
     "%": (0.0, 100.0, SHARE),
     "Cel": (SENSOR, MOST["Cel"], 0.0),
+    "gpu.efficiency": (0.0, 100.0, 200.0),
     "gpu.fan.utilization": (0.0, 100.0, 200.0),
     "gpu.module.power": (SENSOR, MOST["W"], 0.0),
     "gpu.power.limit": (SENSOR, MOST["W"], 0.0),

@@ -17,20 +17,20 @@ from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device
 from chipwatch.show.report import amounts
 from chipwatch.show.report.devices import FAMILIES, FIGURES, TABLES
 
-UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
-ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
+UTILIZATION, MEMORY, POWER, EFFICIENCY = "utilization", "used", "power", "efficiency"
+ENERGY, THROTTLED, PROCESS, IDLE, BUSY, STATE = "energy", "throttled", "process", "idle", "busy", "state"
 ROLES: Final[Mapping[str, str]] = {
-    metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]
+    metric: figure for figure in (UTILIZATION, MEMORY, POWER, EFFICIENCY) for metric in FIGURES[figure]
 } | TABLES["roles"]
 """Metric -> the figure of the summary to which it contributes."""
+WORDS: Final = {THROTTLED: "reason", IDLE: "cause", STATE: "state"}
+"""Role of a counter -> the dimension by which it is summed."""
 LITTLE_TO_DO: Final = "low_utilization"
 """Reason for low clocks that does not count as throttling."""
 ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
 """Cause of idle time -> its meaning, and what to do."""
 WORTH: Final = 0.1
 """Share of a run that one cause of idle time must reach to get a line of advice."""
-LEAST: Final = 0.5
-"""Percent of a run that a cause of idle time must reach to be listed."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Most characters of an accelerator's number and model."""
@@ -78,10 +78,9 @@ class DeviceUsage:
         """Utilization as the driver reports it; utilization from busy and idle time."""
         self.memory: float | None = None
         """Most bytes in use."""
-        self.throttled: Counter[str] = Counter()
-        """Reason -> milliseconds of throttling; reasons may overlap."""
-        self.idle: Counter[str] = Counter()
-        """Cause -> milliseconds without a kernel."""
+        self.sums = {role: Counter[str]() for role in WORDS}
+        """Milliseconds of throttling by reason, which may overlap, and without a kernel by cause; mJ by state."""
+        self.efficiency = Utilization()
         self.busy = 0.0
         """Seconds with a kernel."""
         self.joules: float | None = None
@@ -96,6 +95,8 @@ class DeviceUsage:
         values = {role: [point.value for point in read] for role, read in points.items()}
         if cores := values.get(UTILIZATION):
             self.read.take(fmean(cores))
+        shares = values.get(EFFICIENCY, [])
+        self.efficiency.take(fmean(shares or [0.0]), len(shares))
         if memory := values.get(MEMORY):
             self.memory = max(self.memory or 0.0, sum(memory))
         if power := values.get(POWER):
@@ -106,9 +107,9 @@ class DeviceUsage:
         for point in points.get(ENERGY, ()):
             if point.increase is not None:
                 self.joules = self._counted = (self._counted or 0.0) + point.increase
-        for role, times, key in ((THROTTLED, self.throttled, "reason"), (IDLE, self.idle, "cause")):
+        for role, key in WORDS.items():
             for point in points.get(role, ()):
-                times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
+                self.sums[role][point.dims.get(key, "")] += round(1000 * (point.increase or 0))
         self.is_used |= PROCESS in points
         busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
         self.busy += busy
@@ -135,7 +136,7 @@ class DeviceUsage:
 
 def _throttled(device: DeviceUsage) -> str | None:
     """Return the longest reason with its time. A sum would count overlapping reasons twice."""
-    reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
+    reasons = Counter({reason: ms for reason, ms in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO})
     for reason, ms in reasons.most_common(1):
         return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
     return None
@@ -143,7 +144,7 @@ def _throttled(device: DeviceUsage) -> str | None:
 
 def _idle(device: DeviceUsage) -> str | None:
     """Return the idle time by cause, the longest first; causes below a second are left out."""
-    times = [(cause, ms / 1000 / device.slices) for cause, ms in device.idle.most_common()]
+    times = [(cause, ms / 1000 / device.slices) for cause, ms in device.sums[IDLE].most_common()]
     return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
 
 
@@ -162,7 +163,9 @@ COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
     "util mean": lambda device: _unless_none(_read(device).mean),
     "util p95": lambda device: _unless_none(_read(device).percentile(0.95)),
     "memory peak": lambda device: _unless_none(device.memory, amounts.binary),
+    "efficiency": lambda device: _unless_none(device.efficiency.mean),
     "energy": lambda device: device.energy,
+    "energy, by state": lambda device: amounts.shares(device.sums[STATE]) or None,
     "throttled": _throttled,
     "idle, by cause": _idle,
 }
@@ -238,7 +241,7 @@ class Accelerators:
         cut = {key[:1] for key in used if key[1:]}
         if counted := [device for key, device in used.items() if key not in cut]:
             number = sum(device.slices for device in counted)
-            total, idle = number * seconds, sum(device.idle.total() for device in counted) / 1000
+            total, idle = number * seconds, sum(device.sums[IDLE].total() for device in counted) / 1000
             most = "at most " * self._is_doubtful()
             yield (
                 f"cost      {most}{number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
@@ -250,17 +253,16 @@ class Accelerators:
         used = self._used().values()
         busy, idle = sum(device.busy for device in used), Counter[str]()
         for device in used:
-            idle.update(device.idle)
+            idle.update(device.sums[IDLE])
         if total := busy + idle.total() / 1000:
-            shares = [(cause, 100 * ms / 1000 / total) for cause, ms in idle.most_common()]
-            causes = ", ".join(f"{cause} {share:.0f} %" for cause, share in shares if share >= LEAST)
+            causes = amounts.shares(idle, 1000 * total)
             spent = f"busy {100 * busy / total:.0f} %, idle {100 - 100 * busy / total:.0f} %"
             yield f"time      accelerators {spent}{f': {causes}' if causes else ''}"
 
     def advice(self, seconds: float) -> Iterator[str]:
         """Yield advice on the longest idle time by one cause on one device, if it is a tenth of the run or more."""
         used = [(f"{FAMILIES[key[0][0]]} {device_label(key)}", device) for key, device in self._used().items()]
-        times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
+        times = ((one.sums[IDLE][cause] / 1000 / one.slices, cause, name) for name, one in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
         if seconds and idle >= WORTH * seconds:
             yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"

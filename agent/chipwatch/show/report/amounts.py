@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def binary(number: float) -> str:
     """Format bytes: 61.2 GiB."""
@@ -21,6 +23,18 @@ def clock(seconds: float) -> str:
 def energy(joules: float) -> str:
     """Format joules: 0.71 kWh, or 35.20 Wh."""
     return f"{joules / 3.6e6:.2f} kWh" if joules >= 3.6e5 else f"{joules / 3600:.2f} Wh"
+
+
+def shares(parts: Mapping[str, float], total: float = 0.0) -> str:
+    """Format parts of a total or of their sum, the largest first, without those below 0.5 %: busy 92 %, held 8 %."""
+    percents = [(100 * part / (total or sum(parts.values()) or 1.0), word) for word, part in parts.items()]
+    return ", ".join(f"{word} {percent:.0f} %" for percent, word in sorted(percents, reverse=True) if percent >= 0.5)
+
+
+def energy_of(joules: float, by_state: Mapping[str, float]) -> str:
+    """Format the energy of a job, with its share without a kernel: 0.71 kWh, 12 % idle."""
+    idle = by_state.get("stalled", 0.0) + by_state.get("held", 0.0)
+    return f"{energy(joules)}, {100 * idle / joules:.0f} % idle" if idle and joules else energy(joules)
 
 
 def stands_still(counted: float, drawn: float | None) -> bool:

@@ -8,6 +8,7 @@ from tests.agent.collectors.nvidia.conftest import SELDOM
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.activity import _integrated
+from chipwatch.collectors.nvidia.metrics import PEAKS
 from chipwatch.contract.datapoint import Kind, Level
 from chipwatch.contract.testing import check_collector
 
@@ -15,7 +16,7 @@ FIXTURES = Path(__file__).parents[3] / "fixtures"
 MIB = 1 << 20
 
 SINCE = {
-    "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
+    "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action", "gpu.efficiency",
     "gpu.rows.failed", "gpu.fault", "gpu.link.errors", "gpu.unified_memory", "gpu.event", "gpu.pipe.active",
     "gpu.context_switch.active", "gpu.c2c.sent", "gpu.c2c.received", "gpu.module.power", "gpu.vgpus", "gpu.licensed", *(name[:-1] for name in SELDOM),
 }  # fmt: skip
@@ -70,6 +71,7 @@ ACTIVE = {
     "gpu.sm.active{gpu=0}": 98.25,
     "gpu.sm.occupancy{gpu=0}": 61.5,
     "gpu.tensor.active{gpu=0}": 72.75,
+    "gpu.efficiency{gpu=0}": 72.75 * (1980 / 1830),
     "gpu.dram.active{gpu=0}": 9.5,
     "gpu.fp64.active{gpu=0}": 0,
     "gpu.fp32.active{gpu=0}": 3.25,
@@ -89,7 +91,7 @@ def test_the_values_of_an_h100_at_level_detailed_with_activity_from_the_second_t
     driver("h100")
     gpu = watch(Level.DETAILED)
     assert gpu.read() == DETAILED
-    assert gpu.read() == DETAILED | ACTIVE
+    assert gpu.read() == pytest.approx(DETAILED | ACTIVE)
     assert gpu.problems == []
 
 
@@ -159,6 +161,7 @@ def test_a_mig_instance_has_activity_at_level_detailed(driver, watch):
     gpu.read()
     read = gpu.read()
     assert read["gpu.tensor.active{gpu=0,mig=0}"] == 70
+    assert read["gpu.efficiency{gpu=0,mig=0}"] == pytest.approx(70 * 1980 / 1830)
     assert read["gpu.sm.occupancy{gpu=0,mig=0}"] == 60
     assert read["gpu.memory.total{gpu=0,mig=3}"] == 9856 * MIB
 
@@ -243,17 +246,49 @@ def test_impossible_values_are_absent(fake, watch):
     gpu = watch()
     gpu.read()
     read = gpu.read()
-    for name in (
-        "gpu.utilization",
-        "gpu.memory.used",
-        "gpu.memory.utilization",
-        "gpu.memory.total",
-        "gpu.sm.active",
-        "gpu.tensor.active",
-    ):
-        assert f"{name}{{gpu=0}}" not in read
+    memory = "memory.used", "memory.utilization", "memory.total"
+    for name in ("utilization", *memory, "sm.active", "tensor.active", "efficiency"):
+        assert f"gpu.{name}{{gpu=0}}" not in read
     assert read["gpu.sm.occupancy{gpu=0}"] == 100
     assert read["gpu.memory.activity{gpu=0}"] == 12
+
+
+# Model: dense TFLOPS of FP16 and multiprocessors, by the data sheets; operations of FP16 in a clock of one: docs/nvidia.md.
+CHIPS = {
+    "NVIDIA H100 80GB HBM3": (989.4, 132, 4096), "NVIDIA H200": (989.5, 132, 4096), "NVIDIA GH200 480GB": (989.5, 132, 4096),
+    "NVIDIA GH200 144G HBM3e": (989.5, 132, 4096), "NVIDIA H100 PCIe": (756, 114, 4096),
+    "NVIDIA H100 NVL": (835.5, 132, 4096), "NVIDIA H200 NVL": (835.5, 132, 4096),
+    "NVIDIA B200": (2250, 148, 8192), "NVIDIA GB200": (2500, 148, 8192),
+}  # fmt: skip
+
+
+def test_a_peak_clock_gives_the_dense_peak_of_the_data_sheet():
+    peaks = {model: 1e6 * tflops / (units * operations) for model, (tflops, units, operations) in CHIPS.items()}
+    assert peaks == pytest.approx(PEAKS, rel=0.001)
+    assert PEAKS["NVIDIA H100 80GB HBM3"] == 1830  # the clock of the tensor cores in arXiv 2605.20799
+
+
+@pytest.mark.parametrize(
+    ("row", "efficiency"),
+    [
+        (("NVIDIA H100 80GB HBM3", 100, 1830), 100),
+        (("NVIDIA H100 80GB HBM3", 60, 1830), 60),
+        (("NVIDIA H100 80GB HBM3", 60, 1220), 40),
+        (("NVIDIA H100 80GB HBM3", 99, 1980), 100),  # the SM clock passes the clock of the peak
+        (("NVIDIA H100 80GB HBM3", 0, 1980), 0),
+        (("NVIDIA GB200", 50, 2062), 50),
+        (("NVIDIA H20", 60, 1830), None),  # its peak is not in the table: absent, never estimated
+        (("NVIDIA H100 80GB HBM3", "nan", 1830), None),
+        (("NVIDIA H100 80GB HBM3", 60, "!3"), None),
+    ],
+)
+def test_efficiency_is_tensor_activity_times_clock_by_peak_clock(fake, watch, row, efficiency):
+    model, tensor, clock = row
+    fake.gpus[0] |= {"name": model, "clock": {"1": clock}}
+    fake.gpus[0]["gpm"] |= {"5": tensor}
+    gpu = watch(Level.DETAILED)
+    gpu.read()
+    assert gpu.read().get("gpu.efficiency{gpu=0}") == (None if efficiency is None else pytest.approx(efficiency))
 
 
 def test_a_fan_above_its_nominal_speed_is_at_100_percent(driver, watch):

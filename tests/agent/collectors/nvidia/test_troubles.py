@@ -51,7 +51,7 @@ def test_an_error_of_any_query_affects_only_its_reading(two, watch, place):
         said = gpu.problems
         read = gpu.read()
         gpu.collector.close()
-        assert len([name for name in read if "gpu=1" in name]) == 43
+        assert len([name for name in read if "gpu=1" in name]) == 44
         assert all(problem.startswith("GPU 0: ") for problem in said)
         assert len(said) <= 3
         gone = code in (RESET, *GONE) and place not in ASKED_WHEN_FOUND

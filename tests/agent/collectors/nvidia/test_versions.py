@@ -97,13 +97,8 @@ def test_a_sample_an_instance_and_a_metric_are_read_as_the_binding_lays_them_out
     assert {layout.size for layout in activity.SAMPLES_OF} == {ctypes.sizeof(sample)}
     instance = pynvml.c_nvmlGpuInstanceInfo_t(id=3, profileId=19)
     instance.placement.start, instance.placement.size = 4, 2
-    assert inspect.getclosurevars(nvml.nvmlGpuInstanceGetInfo).nonlocals["struct"].unpack(bytes(instance)) == (
-        0,
-        3,
-        19,
-        4,
-        2,
-    )
+    struct = inspect.getclosurevars(nvml.nvmlGpuInstanceGetInfo).nonlocals["struct"]
+    assert struct.unpack(bytes(instance)) == (0, 3, 19, 4, 2)
     request = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=2)
     request.metrics[1].metricId, request.metrics[1].nvmlReturn, request.metrics[1].value = 10, 3, 55.5
     body = bytes(request)

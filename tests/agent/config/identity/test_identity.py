@@ -99,12 +99,7 @@ def test_a_configured_value_wins_and_its_source_is_not_asked(identify):
 
 
 def test_values_come_from_several_platforms(identify, imds, nitro, tmp_path):
-    env = {
-        ENDPOINT: imds.url,
-        "K8S_NODE_NAME": "node-1",
-        "K8S_POD_NAME": "pod-1",
-        "SLURM_JOB_ID": "7",
-    }
+    env = {ENDPOINT: imds.url, "K8S_NODE_NAME": "node-1", "K8S_POD_NAME": "pod-1", "SLURM_JOB_ID": "7"}
     found = identify(["k8s_node", "k8s_pod", "instance_id", "region", "slurm_job"], {"team": "ml"}, sources(env, nitro))
     found.start()
     assert dict(found.known()) == {

@@ -20,13 +20,14 @@ from chipwatch.engine.spool.file import Ledger
 from chipwatch.host import gpu_metrics
 from chipwatch.host.wrapped import WrappedCommand
 from chipwatch.jobs.metrics import BUSY as WORK
-from chipwatch.jobs.metrics import IDLE
+from chipwatch.jobs.metrics import IDLE, SPENT
 from chipwatch.show.report import amounts
 from chipwatch.show.report.accelerators import ROLES, Accelerators, DeviceUsage
 from chipwatch.show.report.summary import TAKEN, RunSummary
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
+SHARES = {"busy": 0.88, "stalled": 0.11, "free": 0.006, "lost": 0.004}
 
 
 class Pipeline:
@@ -136,13 +137,15 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
                 GPU["gpu.utilization"].point(0, busy, dims),
                 GPU["gpu.memory.used"].point(0, used * 2**30, dims),
                 GPU["gpu.energy"].point(0, joules, dims),
+                GPU["gpu.efficiency"].point(0, 0.4 * busy, dims),
+                *(SPENT.point(0, share * joules, dims | {"state": state}) for state, share in SHARES.items()),
                 GPU["gpu.throttled"].point(0, thermal, dims | {"reason": "thermal"}),
                 GPU["gpu.throttled"].point(0, 100 * thermal, dims | {"reason": "low_utilization"}),
             )
     assert table(summary, ended) == [
-        "  GPU       util mean  util p95  memory peak    energy        throttled",
-        "    0            67 %     100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
-        "    1            67 %     100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
+        "  GPU       util mean  util p95  memory peak  efficiency    energy                   energy, by state        throttled",
+        "    0            67 %     100 %     61.2 GiB        27 %  1.00 kWh  busy 88 %, stalled 11 %, free 1 %  0:00:12 thermal",
+        "    1            67 %     100 %     61.2 GiB        27 %  1.00 kWh  busy 88 %, stalled 11 %, free 1 %  0:00:12 thermal",
     ]
 
 

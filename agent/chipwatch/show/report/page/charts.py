@@ -113,12 +113,9 @@ def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Itera
         ]  # fmt: skip
         rate = "/s" if metric.kind is Kind.COUNTER else ""
         yield {
-            "metric": one_line(name),
-            "unit": one_line(metric.unit, LONGEST) + rate,
-            "main": name in overview,
-            "quantum": unit,
-            "series": series,
-        }
+            "metric": one_line(name), "unit": one_line(metric.unit, LONGEST) + rate, "main": name in overview,
+            "quantum": unit, "series": series,
+        }  # fmt: skip
 
 
 def _shown(dims: Dimensions) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Final
@@ -12,8 +12,9 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.text import duration
 from chipwatch.show.report import amounts
 from chipwatch.show.report.accelerators import ADVICE
+from chipwatch.show.report.page import usage as sums
 from chipwatch.show.report.page.marks import Mark
-from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage, figure
+from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage
 
 ROWS: Final = 500
 """Most rows of a table."""
@@ -121,6 +122,7 @@ def _of_device(device: RecordedDevice) -> dict[str, Cell]:
         "busy": _percent(device.busy / device.seconds),
         **_cells(device.curves, "device"),
         "energy": None if device.joules is None else f"{amounts.energy(device.joules)}{device.basis}",
+        "energy, by state": amounts.shares(device.by_state) or None,
         "throttled": _times(device.throttled, 1),
         "idle, by cause": _times(device.idle, 3),
     }
@@ -134,7 +136,7 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             key = tuple(one_line(curve.dims.get(each, ""), LONGEST) for each in JOB)
             jobs.setdefault(key, defaultdict(list))[name].append(curve)
     for key, curves in sorted(jobs.items()):
-        states, idle = _totals(curves["job.gpu.time"], "state"), _totals(curves["job.gpu.idle.time"], "cause")
+        states, idle = sums.totals(curves["job.gpu.time"], "state"), sums.totals(curves["job.gpu.idle.time"], "cause")
         total = sum(states.values())
         yield {
             **dict(zip(JOB, key, strict=True)),
@@ -145,18 +147,11 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
         }
 
 
-def _totals(curves: Iterable[Curve], key: str) -> Mapping[str, float]:
-    totals: defaultdict[str, float] = defaultdict(float)
-    for curve in curves:
-        totals[curve.dims.get(key, "")] += curve.stats.total if curve.stats else 0.0
-    return totals
-
-
 def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:
     """Return title -> cell for the columns that page.toml has for this kind of row; None if it was not recorded."""
     cells: dict[str, Cell] = {}
     for title, (name, statistic, form) in CHOICES["columns"][kind].items():
-        value = figure(curves, name, statistic)
+        value = sums.figure(curves, name, statistic)
         cells[title] = None if value is None else FORMS[form](value)
     return cells
 

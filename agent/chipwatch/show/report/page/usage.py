@@ -6,7 +6,7 @@ import math
 import tomllib
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import sub, truediv
@@ -96,6 +96,15 @@ def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "m
     return None
 
 
+def totals(curves: Iterable[Curve], key: str) -> defaultdict[str, float]:
+    """Return the increases of counters by a dimension."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for curve in curves:
+        if curve.stats:
+            sums[curve.dims.get(key, "")] += curve.stats.total
+    return sums
+
+
 class Loss(NamedTuple):
     """Accelerator seconds lost by one cause, and the device that lost most; "" if all lost alike."""
 
@@ -125,18 +134,13 @@ class RecordedDevice:
 
     def account(self, seconds: float) -> None:
         """Compute the sums from the curves of a recording of `seconds`."""
-        sums = [(curve, curve.stats.total) for curves in self.curves.values() for curve in curves if curve.stats]
-        for curve, total in sums:
-            name, cause = curve.metric.name, curve.dims.get("cause") or curve.dims.get("kind", "")
-            if name == "gpu.idle.time":
-                self.idle[cause] += total
-            elif name == "gpu.busy.time":
-                self.busy += total
-                self.waiting += total if cause == WAITING else 0.0
-            elif name == "gpu.energy":
-                self.joules = (self.joules or 0) + total
-            elif name == "gpu.throttled" and (reason := curve.dims.get("reason", "")) != LITTLE_TO_DO:
-                self.throttled[reason] += total
+        self.idle, kinds = totals(self.curves["gpu.idle.time"], "cause"), totals(self.curves["gpu.busy.time"], "kind")
+        self.busy, self.waiting = math.fsum(kinds.values()), kinds[WAITING]
+        self.throttled = totals(self.curves["gpu.throttled"], "reason")
+        self.throttled.pop(LITTLE_TO_DO, None)
+        self.by_state = totals(self.curves["gpu.energy.by_state"], "state")
+        """State -> joules."""
+        self.joules = figure(self.curves, "gpu.energy", "total")
         mean, power = figure(self.curves, "utilization"), figure(self.curves, "power")
         if not (self.busy or self.idle) and mean is not None:
             self.busy = seconds * min(100.0, mean) / 100
