@@ -130,11 +130,12 @@ picture: $(VENV)/dev.stamp
 picture-report: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.report_picture .
 
-# Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
+# Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network. While pip is silent, a dot
+# every two seconds shows that it works; the loop of dots ends with its shell, too.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp
-	@echo 'installing into $(VENV), about 30 s'
-	@$(PIP) --require-hashes -r $<
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@printf 'installing %d libraries and chipwatch into $(VENV), about 25 s ' $$(grep -c '^[a-z]' $<); \
+	  (while sleep 2 && kill -0 $$$$ 2>&-; do printf .; done) & dots=$$!; \
+	  $(PIP) --require-hashes -r $< && $(PIP) --no-deps --no-build-isolation --editable .; code=$$?; kill $$dots; echo; exit $$code
 	@touch $@
 
 $(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.stamp

@@ -235,7 +235,7 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
 def screen(ticks: list[list[Datapoint]]) -> str:
     """Return what `chipwatch` prints on a terminal of 100 columns."""
     table = Table(None, is_terminal=True, own=False, machine=f"node-7  {CPUS} CPUs")
-    os.environ |= {"COLUMNS": "100", "LINES": "40"}
+    os.environ |= {"COLUMNS": "100", "LINES": "40", "TERM": "dumb"}
     shown = [[point for point in tick if point.metric.level <= Level.BASIC] for tick in ticks]
     return [table.draw([point for point in tick if not point.metric.name.startswith("job.")], []) for tick in shown][1]
 

@@ -469,12 +469,16 @@ def test_the_password_of_an_endpoint_is_not_told(told, command):
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://user:S3CRET/x@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://u:S3CRET@h:99999", "http://u:S3 CRET@h"],
-)
-def test_an_endpoint_that_is_not_an_address_is_refused_and_not_printed(here, url):
+    ("url", "fault"),
+    [
+        ("http://user:S3CRET/x@127.0.0.1:1", "not a valid URL"), ("http://u:S3CRET@h:99999", "not a valid URL"),
+        ("http://a..b/S3CRET", "expected http://HOST:PORT, or https"), ("user:S3CRET@127.0.0.1:1", "expected http://HOST:PORT, or https"),
+        ("http://u:S3 CRET@h", "it has characters that must be percent-encoded"),
+    ],
+)  # fmt: skip
+def test_an_endpoint_that_is_not_an_address_is_refused_and_not_printed(here, url, fault):
     done = here("check", *CLOUD, "--endpoint-url", url, env=KEYS)
-    assert line_of(done, 2) == "--endpoint-url: expected http://HOST:PORT, or https, without spaces"
+    assert line_of(done, 2) == f"--endpoint-url: {fault}"
 
 
 @pytest.mark.parametrize("proxy", ["user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"])

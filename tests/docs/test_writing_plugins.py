@@ -242,6 +242,10 @@ def test_the_contract_has_at_most_eight_bases_and_protocols():
 def test_the_page_of_a_plugin_fits_one_screen_and_its_example_passes_its_test(monkeypatch, tmp_path):
     page = ROOT / "docs/writing-a-plugin.md"
     source, test = shown(page, "python")
+    template = page.parent / "plugin-template"
+    assert [source, test] == [(template / name).read_text() for name in ("chipwatch_zones.py", "test_zones.py")]
+    points = tomllib.loads((template / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert points == {"chipwatch.collectors": {"zones": "chipwatch_zones:ZoneCollector"}}
     assert len(source.splitlines()) <= 28
     assert len(page.read_text().splitlines()) <= 60
     (tmp_path / "chipwatch_zones.py").write_text(source)

@@ -3,6 +3,7 @@ import errno
 import fcntl
 import io
 import json
+import logging
 import math
 import os
 import pty
@@ -17,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -590,22 +592,29 @@ def terminal(monkeypatch):
         each.close()
 
 
-def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(terminal):
-    screen = terminal(80, 24)
-    sink = sink_on(screen.stream)
+def test_a_terminal_keeps_one_table_in_place_unless_something_was_logged_since(terminal, monkeypatch):
+    emulator, screen = pyte.Screen(80, 24), terminal(80, 24)
+    emulator.set_mode(pyte.modes.LNM)
+    show, sink = pyte.Stream(emulator), sink_on(screen.stream)
     assert sink.describe() == "standard output, table"
 
-    sink.write([CPU.point(AT, 1.0)])
-    first = screen.sent()
-    screen.stream.write("a line of another program\n")
-    screen.stream.flush()
-    sink.write([CPU.point(AT + SECOND, 2.0)])
-    second = screen.sent()
+    def rows(second):
+        sink.write([CPU.point(AT + second * SECOND, float(second))])
+        show.feed(screen.sent())
+        return [line.rstrip() for line in emulator.display if line.strip()]
 
-    assert re.match(r"\S+  \d+ CPUs?  \d\d:\d\d:05\ncpu            1 %\n\n$", first)
-    assert re.match(r"a line of another program\n\S+  \d+ CPUs?  \d\d:\d\d:06  every 1 s\ncpu            2 %\n", second)
-    assert second.endswith("\nCtrl-C ends; `chipwatch top` for a full screen\n\n")
-    assert "\x1b" not in first + second
+    first, second = rows(1), rows(2)
+    assert re.fullmatch(r"\S+  \d+ CPUs?  \d\d:\d\d:06", first[0])
+    assert first[1:] == ["cpu            1 %", table.NO_DEVICE]
+    assert second[1:] == ["cpu            2 %", "Ctrl-C ends; `chipwatch top` for a full screen", table.NO_DEVICE]
+    logging.getLogger("chipwatch").warning("a line")
+    show.feed("a line\n")
+    third, fourth = rows(3), rows(4)
+    assert [third[:-4], fourth[:-4]] == [[*second, "a line"]] * 2, "the fourth replaced the third"
+    assert [third[-3], fourth[-3]] == ["cpu            3 %", "cpu            4 %"]
+    monkeypatch.setenv("TERM", "dumb")
+    sink.write([CPU.point(AT + 5 * SECOND, 5.0)])
+    assert "\x1b" not in screen.sent()
 
 
 def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
@@ -617,7 +626,7 @@ def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     after = screen.sent("19 %\r\n")
     sink.close()
     assert during.count("\n") == 9
-    assert "… 14 more lines, shown at the end\n" in during
+    assert "… 15 more lines, shown at the end\n" in during
     assert (during + after).count("core.utilization") == 20
 
 
@@ -673,9 +682,11 @@ def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_the
     quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
     happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]
     after = [rise(EVENTS, 0, AT + 2 * SECOND, kind="oom")]
-    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:] == ["kernel log: nothing; none so far: network.errors"]
+    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:-1] == [
+        "kernel log: nothing; none so far: network.errors"
+    ]
     for batches in ([quiet, happened], [quiet, happened, after]):
-        row, line, _ = on_screen(terminal, *batches)
+        row, line, *_ = on_screen(terminal, *batches)
         assert row.startswith("kernel oom  events")
         assert line == "kernel log: nothing; none so far: network.errors"
 
@@ -683,7 +694,8 @@ def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_the
 def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minute(terminal):
     batches = [[CPU.point(AT, 1.0), rise(READ, 5)], *([CPU.point(AT + n * SECOND, 1.0)] for n in (10, 30, 31))]
     rows = [[line.split()[0] for line in on_screen(terminal, *batches[:n])] for n in (1, 2, 3, 4)]
-    assert rows == [["cpu", "disk"], ["cpu", "disk", "Ctrl-C"], ["cpu", "disk", "Ctrl-C"], ["cpu", "Ctrl-C"]]
+    ends = ["Ctrl-C", "no"]
+    assert rows == [["cpu", "disk", "no"], ["cpu", "disk", *ends], ["cpu", "disk", *ends], ["cpu", *ends]]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40)])

@@ -11,7 +11,7 @@ from chipwatch.advisor.discovery import discover
 from chipwatch.base.redaction import one_line
 from chipwatch.base.table import TableColumn
 from chipwatch.base.table import table as aligned
-from chipwatch.base.text import similar
+from chipwatch.base.text import nearest
 from chipwatch.config import plugins
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Level, Metric
@@ -91,9 +91,8 @@ def listing(
     })  # fmt: skip
     if not table:
         known = {*metrics, *plugins.FAMILIES, *(metric.name for ours in metrics.values() for metric in ours)} - {word}
-        near = similar(word or "", known, 1)
-        hint = f"did you mean {near[0]}?" if near else "`chipwatch list` prints all"
-        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; {hint}")
+        hint = nearest(word or "", known, "; `chipwatch list` prints all")
+        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits{hint}")
     if format == "json":
         return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
     if format == "markdown":

@@ -9,9 +9,8 @@ from itertools import chain, product
 from typing import Final, NamedTuple
 
 from chipwatch.advisor.dashboard.charts import LISTS, TABLES
-from chipwatch.base.text import in_case_of
+from chipwatch.base.text import in_case_of, nearest
 from chipwatch.config import plugins
-from chipwatch.config.convert import nearest
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric

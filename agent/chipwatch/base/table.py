@@ -39,12 +39,6 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return spaces + text if right else text + spaces
 
 
-def row(cells: Iterable[str], widths: Iterable[int], gap: str = GAP) -> str:
-    """Return a line of cells, filled to these widths; the last cell has no width."""
-    *first, last = cells
-    return gap.join([*(padded(cell, width) for cell, width in zip(first, widths, strict=True)), last])
-
-
 def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
     """Yield the lines of a table."""
     shown = [column for column in columns if not (column.empty and {*column.cells[1:]} <= {*column.empty})]

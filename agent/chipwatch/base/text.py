@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
@@ -19,12 +19,26 @@ def line_width(most: int) -> int:
         return most
 
 
-def similar(word: str, words: Iterable[str], most: int) -> list[str]:
-    """Return at most `most` of `words`, the most similar one first."""
+def similar(word: str, words: Iterable[str]) -> list[str]:
+    """Return at most two of `words`, the most similar one first."""
     from difflib import get_close_matches
 
     by_lower = {text.lower(): text for text in words}
-    return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
+    return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, 2)]
+
+
+def nearest(word: str, words: Iterable[str], otherwise: str | None = None) -> str:
+    """Return the end of a message: the words most similar to `word`; if none is, `otherwise`, or all of them."""
+    words = words if isinstance(words, Sequence) else sorted(words)
+    if near := similar(word, words):
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; choose from: {', '.join(words)}" if otherwise is None else otherwise
+
+
+def nearest_file(path: Path) -> str:
+    """Return the end of a message about a file that cannot be read: the files beside it with a similar name."""
+    beside = () if os.path.lexists(path) else path.parent.glob("*")
+    return nearest(path.name, (each.name for each in beside), "")
 
 
 def in_case_of(word: str, words: Iterable[str]) -> str:
@@ -36,15 +50,6 @@ def in_case_of(word: str, words: Iterable[str]) -> str:
 def is_lacking(reason: str) -> bool:
     """Return whether the message of an Unavailable says that the machine lacks the device, and so nothing is wrong."""
     return reason.startswith(("no ", "not in ")) or reason.endswith(" on Linux only")
-
-
-def is_address(text: str) -> bool:
-    """Return whether `text` is an HTTP address that every library accepts: an error may repeat a wrong one."""
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and " " not in text
-    except ValueError:
-        return False
 
 
 def duration(seconds: float, units: int = 4) -> str:
@@ -62,6 +67,5 @@ def duration(seconds: float, units: int = 4) -> str:
 
 def count(number: int, verb: str = "") -> str:
     """Return a number of points in words; a `verb` is changed to fit it: `1 point is`, `2 points are`."""
-    if number == 1:
-        return f"1 point {SINGULAR.get(verb, verb)}".rstrip()
-    return f"{number:,} points {verb}".rstrip()
+    words = f"1 point {SINGULAR.get(verb, verb)}" if number == 1 else f"{number:,} points {verb}"
+    return words.rstrip()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chipwatch.base.redaction import one_line
 from chipwatch.base.table import TableColumn, table
-from chipwatch.base.text import count, duration, is_lacking, line_width, similar
+from chipwatch.base.text import count, duration, is_lacking, line_width, nearest
 from chipwatch.commands.health import question
 from chipwatch.commands.output import show, wrapped
 from chipwatch.contract.errors import ConfigError
@@ -49,9 +49,8 @@ def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any
     jobs: list[Mapping[str, Any]] = [job for job in answer["jobs"] if name in (None, job["job"])]
     if name is not None and not jobs:
         names = [job["job"] for job in answer["jobs"]]
-        close = similar(name, names, 1)
-        hint = f"did you mean {close[0]}?" if close else f"those that do: {', '.join(names) or 'none'}"
-        raise ConfigError(f"no job {name} holds an accelerator here; {hint}")
+        hint = nearest(name, names, f"; those that do: {', '.join(names) or 'none'}")
+        raise ConfigError(f"no job {name} holds an accelerator here{hint}")
     return jobs
 
 

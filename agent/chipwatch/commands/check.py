@@ -18,7 +18,6 @@ from typing import Final
 from chipwatch.advisor.advisors import advisor_of
 from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
-from chipwatch.base.table import row
 from chipwatch.base.text import count, is_lacking
 from chipwatch.commands import bundle
 from chipwatch.commands.configured import configured
@@ -78,7 +77,7 @@ def main(given: SimpleNamespace) -> int:
 
 def _line(kind: str, name: str, word: str, text: object, *, good: bool | None = None, width: int = 12) -> CheckLine:
     """Return a line of the report; a line with the word FAILED is a fault unless `good` is given."""
-    return (word != "FAILED" if good is None else good), row((kind, name, word, f"{text}"), (10, width, 8), " ")
+    return (word != "FAILED" if good is None else good), f"{kind:10} {name:{width}} {word:8} {text}"
 
 
 def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[CheckLine]:
@@ -114,9 +113,8 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     machine.update(identity.known() or {})
     for name, sink in sinks.items():
         common = view(identity.known, sink, config, hints(config))() if send else None
-        for good, line in _sink_lines(
-            name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common
-        ):
+        spool = spool_path(name, sink, state_folder(config.spool, os.environ))
+        for good, line in _sink_lines(name, sink, spool, common):
             is_held = not good and sink.limits.scraped
             yield (_held(config, name, line) if is_held else None) or (good, line)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,8 +15,9 @@ MAX_SECONDS: Final = 1e9
 """Longest duration, 31 years; system calls accept it."""
 
 
-def _wrong(text: str, expected: str) -> ValueError:
-    return ValueError(f"{text or repr(text)}: expected {expected}")
+def _wrong(text: str, expected: str) -> ArgumentTypeError:
+    """Return an error of the one kind whose text argparse shows."""
+    return ArgumentTypeError(f"{text or repr(text)}: expected {expected}")
 
 
 def whole(most: int) -> Callable[[str], int]:
@@ -30,14 +32,14 @@ def whole(most: int) -> Callable[[str], int]:
 
 
 def price(text: str) -> float:
-    """Convert a text to dollars; raise ValueError."""
+    """Convert a text to dollars; raise ArgumentTypeError."""
     if not 0 <= (number := _number(text)) < math.inf:
         raise _wrong(text, "a number of dollars")
     return number
 
 
 def seconds(text: str) -> float:
-    """Convert a text such as 500ms to seconds; raise ValueError."""
+    """Convert a text such as 500ms to seconds; raise ArgumentTypeError."""
     try:
         number = duration.seconds(text)
     except ValueError:
@@ -55,14 +57,14 @@ def _number(text: str) -> float:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split words separated by commas; raise ValueError if there are none."""
+    """Split words separated by commas; raise ArgumentTypeError if there are none."""
     if not (found := tuple(filter(None, map(str.strip, text.split(","))))):
         raise _wrong(text, "words separated by commas")
     return found
 
 
 def pair(text: str) -> tuple[str, float]:
-    """Split ALARM=NUMBER into name and number; raise ValueError."""
+    """Split ALARM=NUMBER into name and number; raise ArgumentTypeError."""
     name, _, number = text.partition("=")
     if not (name and 0 <= (value := _number(number)) < math.inf):
         raise _wrong(text, "ALARM=NUMBER")
@@ -95,7 +97,9 @@ CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "path": Path, "seconds": seconds, "price": price, "pair": pair, "words": words,
 }  # fmt: skip
 _content: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-COMMANDS: Final[Mapping[str, str]] = _content["commands"]
+COMMANDS: Final[Mapping[str, Sequence[str]]] = _content["commands"]
+"""Command -> what it does, and an example. The main help explains the FIRST ones, and names the others."""
+FIRST: Final = slice(6)
 OTHER_WORDS: Final[Mapping[str, str]] = _content["gone"]
 """Word that people may type instead of a command -> the right command."""
 

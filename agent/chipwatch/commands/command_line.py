@@ -84,7 +84,7 @@ def _refuse_ignored(given: SimpleNamespace) -> None:
             both = (shown.get(option, f"--{option.replace('_', '-')}") for option in pair)
             raise ConfigError(f"{', '.join(both)}: give one of them")
     for word in given.words[:1] if name == "record" else ():
-        if near := similar(word, ("list", "export"), 1):
+        if near := similar(word, ("list", "export")):
             raise ConfigError(f"record {word}: did you mean record {near[0]}? For a file of this name, write ./{word}")
     for word in given.hosts if name == "top --once" else ():
         if word.endswith(RECORDINGS):

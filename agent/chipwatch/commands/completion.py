@@ -30,7 +30,7 @@ def completion(shell: str) -> str:
         "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
         "log_format": ("text", "json"),
     }  # fmt: skip
-    top = parser((*OPTIONS, *OWN["run"]))  # without a command, the options of `run` apply
+    top = parser((*OPTIONS, *OWN["run"]), slice(None))  # without a command, the options of `run` apply
     for command in (top, *top.commands.values()):
         actions: list[Any] = command._actions  # noqa: SLF001  # argparse has no public way to them
         for action in actions:

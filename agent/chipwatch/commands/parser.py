@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
-from chipwatch.base.text import in_case_of, line_width, similar
-from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OTHER_WORDS, OWN, OptionRow
+from chipwatch.base.text import in_case_of, line_width, nearest, similar
+from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, FIRST, OPTIONS, OTHER_WORDS, OWN, OptionRow
+from chipwatch.config import plugins
 from chipwatch.config.identity.names import WORDS
 from chipwatch.contract.errors import ConfigError
 
-COMPLETION: Final = "print a script with which a shell completes commands and options"
+MORE: Final = "more"
+"""Word that asks for the commands which the main help does not explain."""
+AT_TOP: Final = (*EVERYDAY, OWN["run"][0])
+"""The options that the main help shows beside --help and --version."""
+COMPLETION: Final = "print a script with which a shell completes commands and options", "chipwatch completion bash"
 
 
 class HelpAsked(Exception):
@@ -33,6 +39,11 @@ class Parser(argparse.ArgumentParser):
 
     commands: Mapping[str, Parser] = {}
 
+    def __init__(self, *, example: str = "", **options: Any) -> None:
+        """Take an example that comes before the help, and what argparse takes."""
+        super().__init__(allow_abbrev=False, formatter_class=formatter, conflict_handler="resolve", **options)
+        self._example = f"example: {example}\n\n" if example else ""
+
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError."""
         text = self._reworded(message)
@@ -40,8 +51,8 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
-        """Raise HelpAsked with the help as wide as the terminal."""
-        raise HelpAsked(self.format_help().rstrip("\n"))
+        """Raise HelpAsked with the example, and the help as wide as the terminal."""
+        raise HelpAsked(self._example + self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
         """Reword a message of argparse, because its wording differs between Python versions."""
@@ -58,15 +69,14 @@ class Parser(argparse.ArgumentParser):
             if name == "COMMAND":
                 return f"there is no command {word[1]}{_nearest_command(word[1])}"
             choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
-            return f"{name} {word[1]}: no such choice; choose from: {', '.join(choices)}"
+            return f"{name} {word[1]}: no such choice{nearest(word[1], choices)}"
         plain = dict.fromkeys(("expected one argument", "expected at least one argument"), ": needs a value")
         plain["ignored explicit argument"] = ": takes no value"
         return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
 
     def _unknown(self, word: str) -> str:
         if word.startswith("-"):
-            near = similar(word, self._option_string_actions, 1)
-            return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
+            return f"{word}: no such option{_nearest_option(word, self._option_string_actions)}"
         if word in COMMANDS:
             return f"{word}: a command must come first: chipwatch {word} ..."
         if self.prog != "chipwatch run":
@@ -87,19 +97,34 @@ def _nearest_command(word: str) -> str:
         return f"; it is `{meant}`"
     from shutil import which
 
-    near = similar(word, COMMANDS, 1)
-    words = f"python {word}" if word.endswith(".py") else word if not near and which(word) else ""
-    if words:
-        return f"; to run a program, write chipwatch -- {words} ..."
-    return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(COMMANDS)}"
+    if word.endswith(".py") or (not similar(word, COMMANDS) and which(word)):
+        return f"; to run a program, write chipwatch -- {'python ' * word.endswith('.py')}{word} ..."
+    return nearest(word, [*COMMANDS])
 
 
-def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | None = None) -> Parser:
+def _nearest_option(word: str, flags: Iterable[str]) -> str:
+    """Return a hint on an unknown option: the commands or plugins that have it, or the closest one of `flags`."""
+    having = [name for name, rows in OWN.items() if any(word in row.flags for row in rows)]
+    having += CONFIGURED if any(word in row.flags for row in OPTIONS) else ()
+    if having:
+        return f"; it is one of {', '.join(dict.fromkeys(having))}"
+    key = word.lstrip("-")
+    if near := similar(key, [flag.lstrip("-") for flag in flags]):
+        return f"; did you mean --{near[0]}?"
+    key = key.replace("-", "_")
+    for name in plugins.installed(plugins.SINKS):
+        with suppress(ImportError, ConfigError):
+            if key in plugins.load(plugins.SINKS, name).Config.__dataclass_fields__:
+                return f"; it is {key} in [sinks.{name}]"
+    return ""
+
+
+def parser(at_top: Sequence[OptionRow] = AT_TOP, part: slice = FIRST, only: str | None = None) -> Parser:
     """
     Build the parser of the command line up to `--`.
 
-    `at_top`: options of `run` that the main help shows. `only`: the one command whose options are added, to save
-    time; None for all commands.
+    `at_top`: options of `run` that the main help shows. `part`: the commands that it explains. `only`: the one command
+    whose options are added, to save time; None for all commands.
     """
     top = Parser(
         prog="chipwatch",
@@ -108,16 +133,14 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
         epilog="Every option is also a key of the configuration file and an environment variable: --common-dims is"
         " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch COMMAND --help` lists the options of a command;"
         " `chipwatch help --skill` prints a page for assistants.",
-        allow_abbrev=False,
         add_help=False,
-        formatter_class=formatter,
     )
     commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="chipwatch")
     top.commands = commands.choices
-    for name, text in {**COMMANDS, "completion": COMPLETION}.items():
-        command = commands.add_parser(
-            name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=formatter
-        )
+    every = {**COMMANDS, "completion": COMPLETION}
+    for name, (text, example) in every.items():
+        short: dict[str, Any] = {"help": text.partition(";")[0]} if name in [*every][part] else {}
+        command = commands.add_parser(name, description=text, example=example, **short)
         if only not in (None, name):
             continue
         own = OWN.get(name, ())
@@ -128,7 +151,9 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | N
             title = "options of the configuration" if own else "options"
             mine = {flag for row in own for flag in row.flags}
             _add(command.add_argument_group(title), [row for row in OPTIONS if mine.isdisjoint(row.flags)])
-    shown = top.add_argument_group("everyday options of `run`")
+    if part == FIRST:
+        commands.add_parser(MORE, help=", ".join([*COMMANDS][FIRST.stop :]))
+    shown = top.add_argument_group("everyday options; `chipwatch run --help` has all")
     asking = OptionRow(["-h", "--help"], "", "print this text", {"action": "help"})
     _add(shown, (*at_top, asking, OptionRow(["-V", "--version"], "", "print the version")))
     return top
@@ -139,23 +164,15 @@ def _add(to: Any, rows: Iterable[OptionRow]) -> None:
         options = {"help": row.help, "default": argparse.SUPPRESS, "action": row.action, **row.settings}
         if row.metavar:
             options["metavar"] = row.metavar
-        if convert := options.get("type"):
-            options["type"] = partial(_converted, convert)
-        elif choices := options.get("choices"):
+        if choices := options.get("choices"):
             options["type"] = partial(in_case_of, words=choices)
         to.add_argument(*row.flags, **options)
 
 
-def _converted(convert: Callable[[str], Any], text: str) -> Any:
-    """Call a converter; raise ArgumentTypeError, because argparse shows only the text of that."""
-    try:
-        return convert(text)
-    except ValueError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from problem
-
-
 def parsed_words(given: Sequence[str]) -> SimpleNamespace:
     """Parse words; the result may be a help text. Raise ConfigError, which explains a mistake."""
+    if given[0] == MORE:
+        return SimpleNamespace(command="help", text=parser((), slice(FIRST.stop, None)).format_help().rstrip("\n"))
     top = parser(only=given[0] if given[0] in COMMANDS else None)
     parsed = SimpleNamespace()
     try:

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from chipwatch.advisor.catalogue import loaded
-from chipwatch.base.text import in_case_of
+from chipwatch.base.text import in_case_of, nearest
 from chipwatch.commands.output import show
 from chipwatch.config import plugins
-from chipwatch.config.convert import nearest, options_of
+from chipwatch.config.convert import options_of
 from chipwatch.config.load import FRAME_OPTIONS, SHARED
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import ConfigError

@@ -113,17 +113,10 @@ def as_kubernetes(verdict: Verdict, names: Mapping[str, Mapping[str, str]]) -> s
 
 def as_json(verdict: Verdict, code: int) -> str:
     """Return the verdict as one JSON object."""
-    return json.dumps(
-        {
-            "verdict": verdict.word,
-            "exit_code": code,
-            "source": verdict.source,
-            "reasons": [{**reason._asdict(), "shown_by": _evidence(reason)} for reason in verdict.reasons],
-            "fine": [*verdict.fine],
-            "unknown": [one._asdict() for one in verdict.unknown],
-        },
-        indent=1,
-    )
+    head = {"verdict": verdict.word, "exit_code": code, "source": verdict.source}
+    reasons = [{**reason._asdict(), "shown_by": _evidence(reason)} for reason in verdict.reasons]
+    rest = {"fine": [*verdict.fine], "unknown": [one._asdict() for one in verdict.unknown]}
+    return json.dumps({**head, "reasons": reasons, **rest}, indent=1)
 
 
 def _evidence(reason: Reason) -> dict[str, object] | None:

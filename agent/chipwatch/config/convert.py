@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from chipwatch.base.redaction import without_secrets
-from chipwatch.base.text import in_case_of, similar
+from chipwatch.base.text import in_case_of, nearest
 from chipwatch.config import duration
 from chipwatch.config.file import PREFIX
 from chipwatch.contract.errors import ConfigError
@@ -108,7 +108,7 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
     except msgspec.ValidationError:
         _blame_part(hint, value, label, strict=strict)
         choices = _choices(hint)
-        right = f"; choose from: {', '.join(choices)}" if choices else ""
+        right = nearest(str(value), choices) if choices else ""
         if choices and isinstance(value, str):
             raise refusal(label, value, "no such choice", right) from None
         raise refusal(label, value, f"expected {_words(hint)}", right) from None
@@ -187,13 +187,6 @@ def path_of(where: str, key: str) -> str:
     if where.startswith(PREFIX):
         return f"{where}__{key.upper()}"
     return f"{where}{'' if where.endswith(': ') or not where else '.'}{key}"
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Return the end of a message, with the valid words most similar to `word`; if none is, with all of them."""
-    words = sorted(words)
-    near = similar(word, words, 3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(words)}"
 
 
 def is_list(hint: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from chipwatch.base.text import nearest_file
 from chipwatch.contract.errors import ConfigError, os_text
 
 PREFIX: Final = "CHIPWATCH_"
@@ -30,7 +31,7 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
 
         return loads(text.decode("utf-8-sig"))
     except OSError as problem:
-        raise ConfigError(f"configuration file {path}: {os_text(problem)}") from problem
+        raise ConfigError(f"configuration file {path}: {os_text(problem)}{nearest_file(path)}") from problem
     except UnicodeDecodeError as problem:
         raise ConfigError(f"{path}: not UTF-8, from byte {problem.start + 1} on; save it as UTF-8") from problem
     except ValueError as problem:  # also for a number with more digits than Python reads

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from chipwatch.base.text import in_case_of, is_address
+from chipwatch.base.text import in_case_of, nearest
 from chipwatch.config import plugins
-from chipwatch.config.convert import convert, nearest, needed_of, options_of, path_of, refusal, values_of, variables_of
+from chipwatch.config.convert import convert, needed_of, options_of, path_of, refusal, values_of, variables_of
 from chipwatch.config.file import PREFIX, read_file
 from chipwatch.config.identity.names import WORDS
 from chipwatch.config.naming.profiles import PROFILES, profiles
@@ -21,6 +21,7 @@ from chipwatch.config.options import TABLES, CollectorOptions, Config, RecorderO
 from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError
 from chipwatch.net.address import parse_address
+from chipwatch.net.faults import url_fault
 
 T = TypeVar("T")
 
@@ -85,9 +86,9 @@ def load(
 
 def _names(installed: Mapping[str, Iterable[str]]) -> dict[str, Iterable[str]]:
     """Return the valid names for each option whose values are names of plugins, dimensions or profiles."""
-    choices: dict[str, Iterable[str]] = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
+    choices: dict[str, Iterable[str]] = {"common_dims": {*WORDS}, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
-        words = (*installed[group], *(plugins.FAMILIES if group == "collectors" else ()), "all")
+        words = {*installed[group], *(plugins.FAMILIES if group == "collectors" else ()), "all"}
         choices |= {group[:-1]: words, f"no_{group[:-1]}": words}
     return choices
 
@@ -98,7 +99,7 @@ def _with_case(config: Config, installed: Mapping[str, Iterable[str]]) -> Config
     for key, right in {**_names(installed), "sink": (*config.sinks, *installed["sinks"])}.items():
         value = getattr(config, key)
         if isinstance(value, str):
-            changes[key] = ",".join(in_case_of(word.strip(), right) for word in value.split(","))
+            changes[key] = ",".join(in_case_of(word.strip(), right) for word in value.split(",") if word.strip())
         elif value:
             changes[key] = tuple(in_case_of(word, right) for word in value)
     return dataclasses.replace(config, **changes)
@@ -211,8 +212,8 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
         variable = f"{_variables(group, name)}{missing[0].upper()}"
         raise ConfigError(f"{labels[missing[0]]}: it must be set: [{group}.{name}] {missing[0]}, or {variable}")
     options = convert(cls.Config, given, _where(config, group, name), labels)
-    if not is_address(getattr(options, "endpoint_url", None) or "http://host"):
-        raise ConfigError(f"{labels['endpoint_url']}: expected http://HOST:PORT, or https, without spaces")
+    if fault := url_fault(getattr(options, "endpoint_url", None) or "http://host", may_have_user=True):
+        raise ConfigError(f"{labels['endpoint_url']}: {fault}")
     return options
 
 

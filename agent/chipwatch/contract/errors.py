@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,29 +21,26 @@ OS_WORDS: Final[Mapping[int, str]] = {
     errno.EMFILE: "too many files are open (`ulimit -n`)",
 }
 """Plain words for errors of the operating system."""
-NAME_WORDS: Final[Mapping[str, str]] = {"NONAME": "no such host name", "AGAIN": "the name server does not answer"}
-"""Plain words for errors of name resolution: the names of `socket.EAI_...`."""
+NAME_WORDS: Final[Mapping[int, str]] = {
+    socket.EAI_NONAME: "no such host name", socket.EAI_AGAIN: "the name server does not answer",
+}  # fmt: skip
+"""Plain words for errors of name resolution."""
+ERRNO: Final = re.compile(r"\[Errno (\d+)\] ([^:]*)")
+"""An OSError in a message, as `str` writes it."""
 
 
 def os_text(problem: BaseException) -> str:
     """Return an OSError in plain words, with the system's own words in brackets; raise nothing."""
     own = getattr(problem, "strerror", None) or text_of(problem)
-    number = getattr(problem, "errno", None)
-    words = OS_WORDS.get(number) if isinstance(number, int) else None
-    if type(problem).__name__ == "gaierror":
-        words = next((text for name, text in NAME_WORDS.items() if number == getattr(socket, f"EAI_{name}", 0)), None)
+    number: int | None = getattr(problem, "errno", None)
+    words = (NAME_WORDS if type(problem).__name__ == "gaierror" else OS_WORDS).get(number or 0)
     return f"{words} ({own})" if words else own
 
 
-def file_of(problem: BaseException) -> str | None:
-    """Return the file that an OSError names, or None."""
-    return getattr(problem, "filename", None)
-
-
 def text_of(problem: BaseException) -> str:
-    """Return the message of `problem`, or its type if the message is empty; raise nothing."""
+    """Return the message of `problem` with errors of the system in plain words; if it is empty, its type."""
     with contextlib.suppress(BaseException):
-        return str(problem) or type(problem).__name__
+        return ERRNO.sub(lambda its: os_text(OSError(int(its[1]), its[2])), str(problem)) or type(problem).__name__
     return "its __str__ raises"
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from fnmatch import filter as fitting
 from typing import Final, NamedTuple
 
-from chipwatch.base.text import similar
+from chipwatch.base.text import nearest
 from chipwatch.config import plugins
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import ConfigError
@@ -82,8 +82,7 @@ def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric
     unused = [glob for glob in include if not fitting((metric.name for metric in metrics), glob)]
     installed = {*_installed_names()} if unused else set()
     if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):
-        near = similar(wrong, installed, 1)
-        return f"no metric fits {wrong!r}; {f'did you mean {near[0]}?' if near else '`chipwatch list` prints all'}"
+        return f"no metric fits {wrong!r}{nearest(wrong, installed, '; `chipwatch list` prints all')}"
     if not include or len(unused) == len(include):
         return f"no metric of the collectors that run fits {', '.join(include)}" if include else None
     least = min(metric.level for glob in include for metric in metrics if fitting([metric.name], glob))

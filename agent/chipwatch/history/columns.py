@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from chipwatch.base.text import nearest_file
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.history.event import Event, Moment
@@ -344,5 +345,5 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
                     yield line
     except ERRORS as problem:
         if not is_read:
-            raise NotARecording(f"{path}: {os_text(problem)}") from problem
+            raise NotARecording(f"{path}: {os_text(problem)}{nearest_file(path)}") from problem
         recorded.broken += 1  # a gzip member was cut off, or the disk is bad

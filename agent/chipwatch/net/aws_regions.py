@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from chipwatch.base.text import nearest
+
 
 def partitions() -> list[dict[str, Any]]:
     """Return botocore's list of AWS partitions with their regions; raise ImportError, OSError or ValueError."""
@@ -25,10 +27,7 @@ def region_fault(region: str) -> str | None:
         return None
     if region in regions or "${" in region:  # ${...} is a template's variable
         return None
-    from difflib import get_close_matches
-
-    near = " or ".join(get_close_matches(region, regions, n=2))
+    fault = f"AWS has no region {region!r}{nearest(region, regions, '')}"
     if not re.fullmatch("[a-z0-9-]+", region):
-        return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''}"
-    newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
-    return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"
+        return fault
+    return f"{fault} (if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"

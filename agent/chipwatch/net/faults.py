@@ -22,16 +22,16 @@ MAX_SECRET: Final = 65_536
 """Most bytes of a file with a secret; servers accept headers of about 8 kB."""
 
 
-def url_fault(url: str) -> str | None:
+def url_fault(url: str, *, may_have_user: bool = False) -> str | None:
     """Return what is wrong with the address of a server, without repeating it; None if nothing is."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        labels, port = (parts.hostname or "").removesuffix(".").split("."), parts.port
     except ValueError:
         return "not a valid URL"
-    if parts.scheme not in ("http", "https") or not host or port == 0:
+    if parts.scheme not in ("http", "https") or port == 0 or not all(0 < len(label) < 64 for label in labels):
         return "expected http://HOST:PORT, or https"
-    if parts.username is not None or parts.password is not None:
+    if not may_have_user and (parts.username is not None or parts.password is not None):
         return "it has a user name; use a header"
     return None if is_printable(url) and " " not in url else "it has characters that must be percent-encoded"
 

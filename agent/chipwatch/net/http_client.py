@@ -126,12 +126,10 @@ class HttpClient:
 
     def _judged(self, problem: Exception) -> Exception:
         """Return a failure as Retryable or Refused."""
-        if isinstance(problem, TooLarge):
-            return Retryable(self._too_large)
-        if isinstance(problem, TimeoutError):
-            return Retryable(f"no complete answer in {self._timeout:g} s")
-        if isinstance(problem, Incomplete):
-            return Retryable("the answer is incomplete")
+        late, cut = f"no complete answer in {self._timeout:g} s", "the answer is incomplete"
+        for kind, text in ((TooLarge, self._too_large), (TimeoutError, late), (Incomplete, cut)):
+            if isinstance(problem, kind):
+                return Retryable(text)
         if isinstance(problem, OSError):
             fault = self._fault_of_tls(problem) if self._secure else None
             return fault or Retryable(f"{self._host}:{self._port}: {os_text(problem)}")

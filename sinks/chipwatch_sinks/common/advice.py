@@ -60,10 +60,8 @@ def placed(
             placed.append((chart, n % 3 * width, y + 1 + n // 3 * height))
         y += 1 + (n // 3 + 1) * height
     if len(placed) > limit:
-        raise Refused(
-            f"the dashboard needs {len(placed)} widgets, and {service} allows {limit}; choose fewer metrics with"
-            " --for or --level"
-        )
+        fault = f"the dashboard needs {len(placed)} widgets, and {service} allows {limit}"
+        raise Refused(f"{fault}; choose fewer metrics with --for or --level")
     return placed
 
 

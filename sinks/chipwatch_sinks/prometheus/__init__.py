@@ -103,10 +103,9 @@ def _weighed(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _weight(options: Mapping[str, str]) -> float:
-    weight = 1.0
     with suppress(ValueError):
-        weight = float(options.get("q", "1"))
-    return weight
+        return float(options.get("q", "1"))
+    return 1.0
 
 
 log = logging.getLogger(__name__)
@@ -203,8 +202,7 @@ class PrometheusSink(Sink):
     def url(self) -> str:
         """The page's address; for port 0, with the port that the system chose."""
         host, port = parse_address(self._config.listen)
-        if self._server is not None:
-            port = self._server.port
+        port = self._server.port if self._server else port
         scheme = "https" if self._web.encrypts else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from chipwatch.base.text import nearest
 from chipwatch.contract.errors import os_text
 from chipwatch.net.faults import is_printable
 from chipwatch.net.page_server import Answer, Request, Response
@@ -323,7 +324,7 @@ def parse(path: Path) -> File:
 def _choose(path: Path, key: str, given: Any, allowed: Any) -> None:
     for word in given:
         if word not in allowed:
-            raise WebError(f"{path}: {key}: {word!r} is not supported; choose from: {', '.join(filter(None, allowed))}")
+            raise WebError(f"{path}: {key}: {word!r} is not supported{nearest(word, filter(None, allowed))}")
 
 
 def _check_hashes(path: Path, users: Mapping[str, str]) -> None:

@@ -221,7 +221,6 @@ def _are_finite(batch: Sequence[Datapoint]) -> bool:
 
 
 def _is_finite(point: Datapoint) -> bool:
-    rise, total = point.increase, point.summary
-    if not isfinite(point.value) or (rise is not None and not isfinite(rise)):
-        return False
-    return total is None or all(map(isfinite, (total.sum, total.minimum, total.maximum, *total.values)))
+    total = point.summary
+    numbers = (total.sum, total.minimum, total.maximum, *total.values) if total else ()
+    return all(map(isfinite, (point.value, point.increase or 0, *numbers)))

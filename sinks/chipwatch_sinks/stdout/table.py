@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -45,6 +46,7 @@ MEMORY: Final = ("memory.used", "memory.available")
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
 SHOWN: Final = 30 * 10**9
 """Time (ns) for which a terminal shows a series after its last point."""
+NO_DEVICE: Final = "no GPU found: each is a row of load, memory and power; try `make demo-node`"
 OWN: Final = "agent."
 """Beginning of the names of metrics about the agent itself."""
 
@@ -58,12 +60,22 @@ class Figure(NamedTuple):
     """Minimum and maximum in brackets, after a space; "" unless the point has a window."""
 
 
+class NewRecords(logging.Handler):
+    """Notes that a record was logged, which a screen must not cover."""
+
+    are_there = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.are_there = True
+
+
 class Table:
     """
     Prints a table for each tick, as wide as `stream`: the host, a row for each accelerator, and the rest.
 
-    It never moves the cursor, since other programs may print too. On a terminal, each batch is a screen as high as the
-    terminal, and rows keep their places; `rest` returns the rows that the last screen had no room for.
+    On a terminal, each batch is a screen as high as the terminal, and rows keep their places. It is drawn over the
+    last one, unless the agent has logged something since then, the size has changed, or TERM is dumb: then below it.
+    `rest` returns the rows that the last screen had no room for.
     """
 
     def __init__(self, stream: Any, *, is_terminal: bool, own: bool, machine: str = "") -> None:
@@ -78,10 +90,12 @@ class Table:
         """Counters of events that have risen; they keep their rows."""
         self._incidents: set[Dimensions] = set()
         """Incidents that were already shown as a sentence."""
+        self._log, self._drawn = NewRecords(), (0, 0, 0)
+        """`_drawn`: lines of the last screen; width and height of the terminal then."""
+        logging.getLogger().addHandler(self._log)
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
         """Return a table for each tick of `batch`; names and dimensions may be shortened, numbers never."""
-        del rejected  # a table can show every point
         try:
             size = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError, AttributeError):
@@ -99,6 +113,7 @@ class Table:
         self._incidents |= incidents.keys()
         batch = [point for point in batch if point.metric.name != INCIDENT]
         if not batch:
+            self._log.are_there = True
             return "".join(f"{line}\n" for line in news)
         if self._is_terminal:  # a screen shows the newest point of each series
             self._last.update({(point.metric.name, point.dims): point for point in batch})
@@ -115,27 +130,25 @@ class Table:
         return "\n".join([*news, *tables, ""])
 
     def rest(self) -> str:
-        """Return the lines for which the last screen had no room."""
+        """Return the lines for which the last screen had no room; draw no more."""
+        logging.getLogger().removeHandler(self._log)
         return "".join(f"{line}\n" for line in self._cut)
 
     def _screen(self, points: list[Datapoint], news: Sequence[str], width: int, height: int) -> str:
         """Return a screen of the newest points, the most important ones first; keep what does not fit for `rest`."""
         at, before = max(point.at for point in points), self._at
         self._at = at
-        shown: list[Datapoint] = []
-        quiet: list[Datapoint] = []
-        for point in points:
-            series = point.metric.name, point.dims
-            if _is_event(point) and (point.increase or (point.value and point.metric.kind is Kind.GAUGE)):
-                self._moved.add(series)
-            (quiet if _is_event(point) and series not in self._moved else shown).append(point)
+        events = [point for point in points if _is_event(point)]
+        happened = (point for point in events if point.increase or (point.value and point.metric.kind is Kind.GAUGE))
+        self._moved |= {(point.metric.name, point.dims) for point in happened}
+        quiet = [point for point in events if (point.metric.name, point.dims) not in self._moved]
+        shown = [point for point in points if not _is_event(point) or (point.metric.name, point.dims) in self._moved]
         dims, clock = _common(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))
         every = f"every {round((at - before) / 1e9, 1):g} s" if before else ""
-        header = "  ".join(filter(None, (self._machine, *_facts(points), clock, every)))
         end = [cut_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
+        end += [] if any(map(_device, points)) else [cut_middle(NO_DEVICE, width)]
         lines = [
-            cut_middle(header, width),
-            *news,
+            cut_middle("  ".join(filter(None, (self._machine, *_facts(points), clock, every))), width),
             *([_pairs(tuple(sorted(dims)), width)] if dims else []),
             *_body(shown, dims, width),
             *_quiet(quiet, width),
@@ -146,7 +159,11 @@ class Table:
         if len(lines) > room:
             lines, self._cut = lines[: room - 1], lines[room - 1 :]
             end.insert(0, f"… {len(self._cut)} more line{'s' * (len(self._cut) > 1)}, shown at the end")
-        return "\n".join([*lines, *end, "", ""])
+        lines += [*end, "", ""]
+        (last, *size), self._drawn = self._drawn, (len(lines) - 1, width, height)
+        is_below = self._log.are_there or size != [width, height] or os.environ.get("TERM", "dumb") == "dumb"
+        self._log.are_there = False
+        return ("" if is_below else f"\x1b[{last}F\x1b[J") + "\n".join([*news, *lines])
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:
@@ -193,12 +210,10 @@ def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> 
         row = rows.setdefault((place, " ".join((family, *values))), [])
         text = f"{figure.text:>5} {figure.unit:<4}{figure.span}"
         row.insert(0 if name == MAIN else len(row), (f"{name} " * (name != MAIN), text))
-    first = [key for key in rows if key[0] < len(FIRST)]
-    others = [key for key in rows if key[0] >= len(FIRST)]
+    first, others = ([key for key in sorted(rows) if (key[0] < len(FIRST)) is leads] for leads in (True, False))
     tables = _tables([point for point in points if _device(point)], common, width)
-    tables += [""] if tables and others else []
-    return [*_families({key: rows[key] for key in sorted(first)}, width), *tables,
-            *_families({key: rows[key] for key in sorted(others)}, width)]  # fmt: skip
+    parts = [_families({key: rows[key] for key in keys}, width) for keys in (first, others)]
+    return [*parts[0], *tables, *([""] if tables and others else []), *parts[1]]
 
 
 def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from rich.cells import cell_len
 
-from chipwatch.base.table import TableColumn, row, table
+from chipwatch.base.table import TableColumn, table
 from chipwatch.show.report.devices import DeviceState, device_states
 
 
@@ -21,10 +21,6 @@ def test_a_column_is_left_out_if_all_its_cells_are_empty_ones():
 
 def test_a_line_has_no_spaces_at_its_end():
     assert [*table([TableColumn(["a", "b"]), TableColumn(["", "long"])])] == ["a", "b  long"]
-
-
-def test_a_row_of_fixed_widths_fills_all_cells_but_the_last():
-    assert row(("sink", "日本", "ok", "text"), (6, 5, 3), "|") == "sink  |日本 |ok |text"
 
 
 def test_a_device_of_an_older_or_newer_agent_has_the_fields_that_both_know():

@@ -3,23 +3,9 @@ import sys
 
 import pytest
 
-from chipwatch.base.text import duration, is_address, line_width
+from chipwatch.base.text import duration, line_width
 
 termios = pytest.importorskip("termios", reason="POSIX only")
-
-
-@pytest.mark.parametrize(
-    "text", ["host", "ftp://host", "http://", "http://user:x/y@host", "http://h:99999", "http://[h", "http://u:a b@h"]
-)
-def test_an_address_that_libraries_would_stumble_over_is_none(text):
-    assert not is_address(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["http://host", "https://u:p@host:1/path?q=1", "http://[::1]:80", "http://127.0.0.1:1"]
-)
-def test_an_address_of_http_is_one(text):
-    assert is_address(text)
 
 
 @pytest.mark.parametrize(

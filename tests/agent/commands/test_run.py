@@ -163,10 +163,7 @@ def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, unti
     assert sum(p["summary"]["count"] for p in used) >= 3
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGHUP)],
-)
+@pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGHUP)])
 def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folder, first, second):
     plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
     running = agent.start("--interval", "0.2", "--sink", "slow", "--sink", "stdout", "--collector", "memory",

@@ -10,7 +10,7 @@ import msgspec
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.charts import LISTS
 from chipwatch.advisor.dashboard.options import BoardOptions
-from chipwatch.config.convert import nearest
+from chipwatch.base.text import nearest
 from chipwatch.contract.advice import Alarm, AlarmRule, Chart, SentMetric
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import ConfigError

@@ -11,9 +11,8 @@ from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import SentMetrics, sent_by
-from chipwatch.base.text import in_case_of
+from chipwatch.base.text import in_case_of, nearest
 from chipwatch.config import plugins
-from chipwatch.config.convert import nearest
 from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import Board, Chart
@@ -39,7 +38,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
     if advisor is None or advisor.board is None:
-        raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(drawn_by_all())}")
+        raise ConfigError(f"--cloud: no dashboards for {name!r}{nearest(name, drawn_by_all())}")
     sent = sent_by(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:

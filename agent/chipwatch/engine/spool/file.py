@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chipwatch.base.text import count
 from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.errors import file_of, os_text
+from chipwatch.contract.errors import os_text
 from chipwatch.engine.notices import Notices
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class SpoolFile:
     # -- trouble -------------------------------------------------------------------------------------------------------
 
     def _fail(self, problem: Exception) -> None:
-        self.logger.tell("disk", f"{file_of(problem) or self.path}: {os_text(problem)}; {IN_MEMORY}")
+        self.logger.tell("disk", f"{getattr(problem, 'filename', None) or self.path}: {os_text(problem)}; {IN_MEMORY}")
 
     def _replace(self, problem: Exception) -> None:
         """Close a corrupt file and rename it; the next `open` makes a new one."""

@@ -49,9 +49,9 @@ def code_of_failure(argv: Sequence[str]) -> int | None:
     given = [following for word, following in pairwise(words) if word == "--for"]
     parts = [part for word in words for part in re.split(r"^--?for|\W+", word)]  # --for:npd, --fornpd, --npd
     named = [word for word in (*given[::-1], *parts) if word in CALLERS]
-    if words[:1] != ["verdict"] and not (named and any(similar(word, ["verdict"], 1) for word in words)):
+    if words[:1] != ["verdict"] and not (named and any(similar(word, ["verdict"]) for word in words)):
         return None
     if named:
         return code_of(UNKNOWN, named[0])
-    is_for = any(word.startswith(("--fo", "-fo")) or similar(word, ["--for"], 1) for word in options)
+    is_for = any(word.startswith(("--fo", "-fo")) or similar(word, ["--for"]) for word in options)
     return 0 if is_for else code_of(UNKNOWN, "person")

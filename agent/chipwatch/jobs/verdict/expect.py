@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chipwatch.config.convert import nearest
+from chipwatch.base.text import nearest
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.rules import RULES
 from chipwatch.jobs.verdict.callers import DEGRADED, NOT_FIT

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.base.redaction import one_line
+from chipwatch.base.text import nearest_file
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.host.supervised_process import OneShot, QueryFailed
 
@@ -76,7 +77,7 @@ def _nodes(word: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
             with Path(word[1:]).open(encoding="utf-8-sig") as file:
                 text = file.read(MAX_FILE + 1)
         except (OSError, ValueError) as problem:
-            raise ConfigError(f"{word}: cannot be read: {os_text(problem)}") from problem
+            raise ConfigError(f"{word}: cannot be read: {os_text(problem)}{nearest_file(Path(word[1:]))}") from problem
         lines = [*filter(None, (line.partition("#")[0].strip() for line in text.splitlines()))]
         if len(text) > MAX_FILE or not lines:
             raise ConfigError(f"{word}: {'longer than 4 MiB' if lines else 'names no node'}")

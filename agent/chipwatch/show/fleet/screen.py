@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
@@ -11,7 +12,8 @@ from typing import Final
 
 from chipwatch.base.redaction import one_line
 from chipwatch.show.fleet.node import EITHER, FREE, NOT_KNOWN, FleetNode, totals
-from chipwatch.show.top.draw import Line
+from chipwatch.show.top.draw import Line, figure
+from chipwatch.show.top.machine import mean_of
 from chipwatch.show.top.screen import GUIDES, Look, add_table, framed
 from chipwatch.show.top.table import Column, figures, fitting, has
 from chipwatch.show.top.view import Drawn
@@ -64,12 +66,8 @@ COLUMNS: Final = (
 
 def chosen(node: FleetNode, given: SimpleNamespace) -> bool:
     """Return True if the node matches the options --job, --user and --verdict."""
-    word = getattr(given, "verdict", None)
-    return (
-        getattr(given, "job", None) in (None, *node.jobs)
-        and getattr(given, "user", None) in (None, *node.users)
-        and word in (None, node.word.replace(" ", "-"))
-    )
+    asked = {"job": node.jobs, "user": node.users, "verdict": [node.word.replace(" ", "-")]}
+    return all(getattr(given, option, None) in (None, *words) for option, words in asked.items())
 
 
 def summary(nodes: Sequence[FleetNode]) -> list[str]:
@@ -95,6 +93,15 @@ def _round(number: float) -> str:
     return f"{round(number, 1):g}"
 
 
+def by_job(nodes: Sequence[FleetNode]) -> str:
+    """Return a line with the jobs on several nodes, the largest one first; "" if there is none."""
+    on = Counter(job for node in nodes for job in node.jobs)
+    rows = [(job, count) for job, count in on.most_common() if count > 1]
+    loads = {job: mean_of(node.utilization for node in nodes if job in node.jobs) for job, _ in rows[:MOST]}
+    texts = [f"{job} on {count} nodes, util {figure(loads[job], PERCENT)}" for job, count in rows[:MOST]]
+    return f"jobs: {'; '.join(texts)}{f'; {len(rows) - MOST} more' * (len(rows) > MOST)}" if texts else ""
+
+
 def compose(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
 ) -> list[Line]:
@@ -108,11 +115,11 @@ def compose(
         parts = summary(nodes)
         if len(parts) == 2 and sum(map(len, parts)) + 3 <= width:
             parts = ["   ".join(parts)]
-        lines: list[Line] = [*head, *([(text, "label")] for text in parts)]
+        lines: list[Line] = [*head, *([(text, "label")] for text in (*parts, by_job(nodes)) if text)]
         lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
         texts = ((node.node, node.word, *node.jobs, *node.users, note(node)[0]) for node in nodes)
         shown = [node for node, words in zip(nodes, texts, strict=True) if has(view.filter, words)]
-        view.page = max(1, height - 6)
+        view.page = max(1, height - 7)
         add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
         return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
 

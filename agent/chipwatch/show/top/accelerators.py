@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter, methodcaller
 from typing import Final
 
 from chipwatch.show.report.devices import FAMILIES
@@ -46,22 +47,18 @@ def _model(device: Accelerator) -> tuple[str, str]:
     return device.model.removeprefix("NVIDIA ") or FAMILIES.get(device.key[0][0], ""), ""
 
 
-def _figure(name: str, title: str, width: int, columns: int = 0) -> Column:
-    return figures(title, width, lambda device: device.get(name), columns=columns, optional=columns == FULL)
-
-
-HISTORY: Final = Column("history", 0, lambda _: ("", ""), None, FULL, history=lambda device: device.history)
-UTILIZATION: Final = _figure("utilization", "utilization", 4)._replace(percent=lambda device: device.get("utilization"))
+HISTORY: Final = Column("history", 0, lambda _: ("", ""), None, FULL, history=Accelerator.history)
+BUSY: Final = figures("busy 60 s", 4, attrgetter("busy"), percent=attrgetter("busy"))
 COLUMNS: Final = (
     Column("#", 4, lambda device: (device.label, "label"), lambda _: 0.0),
     Column("model", 16, _model, columns=FULL, left=True, snug=True),
-    UTILIZATION,
+    BUSY,
     HISTORY,
     Column("memory", 8, _memory, lambda device: device.memory, percent=lambda device: device.memory),
-    _figure("tensor", "tensor", 6, FULL),
+    figures("tensor", 6, methodcaller("get", "tensor"), columns=FULL, optional=True),
     Column("power", 9, _power, lambda device: device.get("power") or device.power, COMPACT),
     Column("temp", 4, _temperature, lambda device: device.get("temperature")),
-    _figure("clock", "clock", 5, FULL),
+    figures("clock", 5, methodcaller("get", "clock"), columns=FULL, optional=True),
     Column("flags", 5, lambda device: (device.flags, "warn"), columns=COMPACT, left=True),
     Column("state", 18, lambda device: device.state, left=True),
     Column("job", 10, lambda device: (device.job, ""), columns=FULL, left=True, optional=True, snug=True),
@@ -72,14 +69,14 @@ YIELDING: Final = ("clock", "tensor", "history", "model")
 
 
 def columns_of(devices: Sequence[Accelerator], width: int) -> list[Column]:
-    """Return the columns that fit. Without room for its history, utilization is a graph instead of a bar."""
+    """Return the columns that fit. Without room for the history, it takes the place of the bar."""
     columns = fitting(COLUMNS, devices, width)
     for title in YIELDING:
         if cells_of(columns, width) < LEAST:
             columns = [column for column in columns if column.title != title]
     if width >= COMPACT and HISTORY not in columns:
-        graph = UTILIZATION._replace(percent=None, history=HISTORY.history)
-        columns = [graph if column is UTILIZATION else column for column in columns]
+        graph = BUSY._replace(percent=None, history=HISTORY.history)
+        columns = [graph if column is BUSY else column for column in columns]
     return [column._replace(cell=_dimmed(column)) for column in columns]
 
 

@@ -91,14 +91,6 @@ def figure(value: float | None, form: Callable[[float], str] = WHOLE) -> str:
     return "-" if value is None else form(value)
 
 
-def clock(seconds: float) -> str:
-    """Format an age (s): 9:05, 2:14:09, 3 d 4 h."""
-    if seconds >= 100 * 3600:
-        return f"{seconds // 86_400:.0f} d {seconds % 86_400 // 3600:.0f} h"
-    minutes, seconds = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
-
-
 def level(value: float | None, warn: float, bad: float) -> str:
     """Return the role of a value: "warn" from `warn` on, "bad" from `bad` on, otherwise ""."""
     return "" if value is None or value < warn else "warn" if value < bad else "bad"

@@ -15,6 +15,8 @@ DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
 """Bits of a braille character for 1 to 4 dots from below: in its left half, in its right half."""
 PER_CELL: Final = 2
 """Values in one cell of a graph."""
+TITLE: Final = 20
+"""Cells of a graph's title."""
 TALLEST: Final = 8
 """Most lines of a graph."""
 
@@ -25,8 +27,7 @@ def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Lin
     if not shown or room < 3 or not view.graphs:
         return []
     rows = min((room - 2) // len(shown), TALLEST)
-    room_of_title = 20
-    cells = width - room_of_title
+    cells = width - TITLE
     count = cells * PER_CELL
     end, step = machine.now - int(view.back * 1e9), float(view.step)
     if view.zoom is None and not view.back:
@@ -42,23 +43,16 @@ def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Lin
         roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
         drawn: list[Line] = [[pair] for pair in zip(curve, roles, strict=True)]
         if most and rows == 1:
-            drawn = [sparkline(values, cells)]
-        lines += [
-            [(f"{text:{room_of_title}}"[:room_of_title], "label"), *part]
-            for text, part in zip(texts, drawn, strict=False)
-        ]
-    return [*lines, [(" " * room_of_title, ""), (axis(cells, count * step, view.back), "dim")]]
+            drawn = [sparkline(values)]
+        lines += [[(f"{text:{TITLE}.{TITLE}}", "label"), *part] for text, part in zip(texts, drawn, strict=False)]
+    return [*lines, [(" " * TITLE, ""), (axis(cells, count * step, view.back), "dim")]]
 
 
-def sparkline(values: Sequence[float | None], width: int) -> Line:
-    """Return a graph (%) of one line, coloured by load; few values are stretched to its width."""
-    count = width * PER_CELL
-    latest = [*values][-count:] or [None]
-    if len(latest) < count:
-        latest = [latest[at * len(latest) // count] for at in range(count)]
-    pairs = zip(latest[::PER_CELL], latest[1::PER_CELL], strict=True)
+def sparkline(values: Sequence[float | None]) -> Line:
+    """Return a graph (%) of one line, coloured by load, with PER_CELL values in each cell."""
+    pairs = zip(values[::PER_CELL], values[1::PER_CELL], strict=True)
     roles = [load(max(left or 0, right or 0)) for left, right in pairs]
-    groups = groupby(zip(graph(latest, 1, 100)[0], roles, strict=True), key=itemgetter(1))
+    groups = groupby(zip(graph(values, 1, 100)[0], roles, strict=True), key=itemgetter(1))
     return [("".join(cell for cell, _ in cells), role) for role, cells in groups]
 
 
@@ -79,9 +73,7 @@ def _dots(left: int, right: int) -> str:
 
 def axis(width: int, seconds: float, behind: float) -> str:
     """Return the labels of a time axis that covers `seconds` and ends `behind` seconds ago."""
-    marks = [
-        (at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))
-    ]
+    marks = [(at, _ago(behind + seconds * (width - at) / width)) for at in range(0, width - 12, max(16, width // 4))]
     marks.append((width - len(end := "now" if behind < 1 else _ago(behind)), end))
     text = ""
     for at, label in marks:

@@ -64,8 +64,8 @@ def rows(machine: MachineState, width: int) -> list[Line]:
             total = machine.of_host(total_name) if total_name else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
             lines.append([(f"{padded(label, 20)} ", "label"), *bar(value, cells), (text, level(value, BUSY, 97))])
-    means = {window: machine.of_host(f"cpu.load {window}") for window in ("1m", "5m", "15m")}
-    loads = [f"{window} {load:.2f}" for window, load in means.items() if load is not None]
+    means = ((window, machine.of_host(f"cpu.load {window}")) for window in ("1m", "5m", "15m"))
+    loads = [f"{window} {load:.2f}" for window, load in means if load is not None]
     disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
     network = _rates(machine, ("received", "network.received"), ("sent", "network.sent"))
     texts = (("load", [("  ".join(loads) or "-", "")]), ("disk, B/s", disk), ("network, B/s", network))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -35,8 +35,10 @@ LARGEST: Final = 1e30
 """Figures above this, or below its inverse, are dropped: sums and shares could become infinite."""
 SILENT: Final = 3.0
 """Seconds without an answer, and missed readings, after which a device counts as silent."""
-SHORT_HISTORY: Final = 240
-"""Most samples in the history of one accelerator."""
+LATELY: Final = 60.0
+"""Seconds over which an accelerator's bar, graph and state are taken."""
+SHORT_HISTORY: Final = 600
+"""Most ticks in the history of one accelerator."""
 TRENDS: Final = (
     ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
     ("power", "power", 0.0, " W"),
@@ -85,8 +87,8 @@ def host_key(name: str, dims: Dimensions) -> str:
 class Trend:
     """The last hour of one figure, at one sample per second."""
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+    def __init__(self, samples: Iterable[tuple[int, float]] = ()) -> None:
+        self._samples = deque(samples, HISTORY)
 
     def put(self, at: int, value: float | None) -> None:
         """Add a sample with its time (ns since the epoch); None is ignored."""
@@ -109,17 +111,19 @@ class Trend:
         An interval without a sample has the mean of the one before, for at most `longest` seconds; then None.
         """
         intervals: list[list[float]] = [[] for _ in range(count)]
-        size = int(step * 1e9)
+        size, age = int(step * 1e9), 0.0
+        mean: float | None = None
         for at, value in reversed(self._samples):
             if (back := end // size - at // size) >= count:
+                mean, age = value, (back - count) * step
                 break
             if back >= 0:
                 intervals[count - 1 - back].append(value)
         means: list[float | None] = []
-        age = 0.0
         for values in intervals:
             age = 0.0 if values else age + step
-            means.append(sum(values) / len(values) if values else means[-1] if means and age <= longest else None)
+            mean = sum(values) / len(values) if values else mean if age <= longest else None
+            means.append(mean)
         return means
 
 
@@ -169,8 +173,8 @@ class Accelerator:
         """The processes that its driver lists."""
         self.holding = DeviceState()
         """Its jobs, and what it does for them, from the processor `jobs`."""
-        self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
-        """Utilization (%) of the last ticks; None while it was silent."""
+        self._ticks: deque[tuple[int, float | None, DeviceState]] = deque(maxlen=SHORT_HISTORY)
+        """The last ticks: time (ns), utilization (%; None while it was silent), and `holding`."""
         self._throttles: dict[str, int] = {}
         self._summed: dict[str, int] = {}
         self._gap, self.seen = 0, 0
@@ -205,7 +209,7 @@ class Accelerator:
         """End a tick: `now` is its time (ns), `gap` the seconds since the last one."""
         self.now = now
         self.readings.fresh = max(FRESH, 3 * gap)
-        self.history.append(None if self.silent else self.get("utilization"))
+        self._ticks.append((now, None if self.silent else self.get("utilization"), self.holding))
 
     def get(self, figure: str) -> float | None:
         """Return one of FIGURES, None if unknown. Utilization comes from the processor `jobs` if it knows it."""
@@ -215,6 +219,29 @@ class Accelerator:
             if (value := self.readings.get(name, self.now)) is not None:
                 return value
         return self._whole.get(figure) if self._whole and figure in OF_THE_DEVICE else None
+
+    def history(self, count: int) -> list[float | None]:
+        """Return its utilization (%) in `count` equal parts of the last LATELY seconds; None while it was silent."""
+        samples = ((at, value) for at, value, _ in self._ticks if value is not None)
+        return Trend(samples).means(self.now, LATELY / count, count, longest=2e-9 * self._gap)
+
+    @property
+    def _lately(self) -> list[tuple[float | None, DeviceState]]:
+        """Utilization and `holding` of the ticks of the last LATELY seconds in which it had the jobs of now."""
+        least, jobs = self.now - LATELY * 1e9, self.holding.jobs
+        return [(value, was) for at, value, was in self._ticks if at > least and was.jobs == jobs]
+
+    @property
+    def busy(self) -> float | None:
+        """Mean utilization (%) of the last LATELY seconds, or since its jobs last changed."""
+        return mean_of(value for value, _ in self._lately)
+
+    @property
+    def doing(self) -> DeviceState:
+        """Its most frequent state in that time, as it was last."""
+        newest = [was for _, was in reversed(self._lately)] or [self.holding]
+        words = [(was.state, was.cause) for was in newest]
+        return newest[words.index(Counter(words).most_common(1)[0][0])]
 
     @property
     def memory(self) -> float | None:
@@ -262,12 +289,11 @@ class Accelerator:
             return errors, "bad"
         if recovery:
             return recovery, "warn"
-        if self.job:
-            since = self.holding.seconds_since_kernel
-            doing = self.holding.doing(f"held {duration(since, 1)}" if since else "held")
-            return doing, "warn" if self.holding.state == "held" else "dim"
-        doing = self.holding.doing("held")
-        return doing.removeprefix("busy, ").removeprefix("idle, "), "warn" if self.holding.reason else "dim"
+        lately = self.doing
+        since = lately.seconds_since_kernel if self.job else None
+        doing = lately.doing(f"held {duration(since, 1)}" if since else "held")
+        is_odd = lately.state == "held" if self.job else lately.reason
+        return doing.removeprefix("busy, ").removeprefix("idle, "), "warn" if is_odd else "dim"
 
     @property
     def job(self) -> str:
@@ -347,14 +373,15 @@ class MachineState:
         power = [watts for device in devices if len(device.key) == 1 and (watts := device.get("power")) is not None]
         samples = {
             **{name: self.of_host(name) for name, *_ in TRENDS},
-            "utilization": _mean(device.get("utilization") for device in devices),
-            "device memory": _mean(device.memory for device in devices),
+            "utilization": mean_of(device.get("utilization") for device in devices),
+            "device memory": mean_of(device.memory for device in devices),
             "power": math.fsum(power) if power else None,
         }
         for name, value in samples.items():
             self.trends.setdefault(name, Trend()).put(at, value)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values; None if there is none."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None

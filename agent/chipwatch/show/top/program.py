@@ -154,10 +154,7 @@ class Top:
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
-        if frame.holding:  # the table already names the jobs of each device
-            self._jobs = [*frame.why]
-        else:
-            self._jobs = jobs(frame.points) or self._jobs
+        self._jobs = [*frame.why] if frame.holding else jobs(frame.points) or self._jobs  # the table names the holders
 
     def _write(self) -> str:
         """Write a snapshot to a file in the current folder; return a message."""

@@ -12,9 +12,10 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from chipwatch.jobs.device_key import device_label
+from chipwatch.show.report.amounts import clock
 from chipwatch.show.top import accelerators, host
 from chipwatch.show.top.accelerators import COMPACT
-from chipwatch.show.top.draw import Line, clock, fit, flow, rule, scaled, shown, sides, width_of
+from chipwatch.show.top.draw import Line, fit, flow, rule, scaled, shown, sides, width_of
 from chipwatch.show.top.graphs import graphs
 from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.processes import HERE, SIGNALS, details

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from chipwatch.show.top.draw import WHOLE, Line, bar, figure, fit, load, padded, width_of
-from chipwatch.show.top.graphs import sparkline
+from chipwatch.show.top.graphs import PER_CELL, sparkline
 
 LEAST: Final = 6
 """Fewest cells of a bar or a graph; with less room, columns are dropped."""
@@ -28,8 +28,8 @@ class Column(NamedTuple):
     left: bool = False
     percent: Callable[[Any], float | None] | None = None
     """Returns the share (%) for a bar before the text."""
-    history: Callable[[Any], Sequence[float | None]] | None = None
-    """Returns the values (%) for a graph before the text."""
+    history: Callable[[Any, int], Sequence[float | None]] | None = None
+    """Returns so many values (%) for a graph before the text."""
     optional: bool = False
     """True to leave the column out if no row has a value."""
     snug: bool = False
@@ -104,7 +104,7 @@ def table(
                 percent = column.percent(row)
                 line += [*bar(percent, cells, role or load(percent)), (" ", "")]
             elif column.history:
-                line += [*sparkline(column.history(row), cells), (" ", "")]
+                line += [*sparkline(column.history(row, cells * PER_CELL)), (" ", "")]
             line.append((text if column.rest else padded(text, column.width, left=column.left), role))
             line.append((" " * GAP, ""))
         yield [(text, "cursor") for text, _ in fit(line, width)] if place == mark else line

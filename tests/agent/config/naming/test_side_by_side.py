@@ -139,7 +139,7 @@ def test_no_two_profiles_send_a_name_twice_or_with_two_units(names):
         assert found.setdefault(sent.name, sent.unit) == sent.unit
 
 
-@pytest.mark.parametrize("names", ["dcgm,native", "dcgm,dcgm5", "dcgm,", ","])
+@pytest.mark.parametrize("names", ["dcgm,native", "dcgm,dcgm5", ","])
 def test_a_list_is_of_profiles_and_native_stands_first(names):
     with pytest.raises(ConfigError, match=r"--names"):
         load(None, {"names": names}, {})

@@ -45,12 +45,7 @@ def test_native_names_make_the_line_of_a_node():
     })  # fmt: skip
     node = nodes["n1"]
     assert (node.gpus, node.busy, node.utilization, node.power, node.cpu) == (2, 1, 45, 600, 25)
-    assert (node.jobs, node.users, node.idle, node.delivery) == (
-        ["41337"],
-        ["ada"],
-        {"data": 1},
-        "points 15 min old",
-    )
+    assert (node.jobs, node.users, node.idle, node.delivery) == (["41337"], ["ada"], {"data": 1}, "points 15 min old")
     assert node.verdict is None
 
 

@@ -145,6 +145,32 @@ def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
         made.take([point("cpu.utilization", value, AT + second * S)], AT + second * S)
     means = made.trends["cpu.utilization"].means(AT + 7 * S, 2, 5)  # the intervals begin at even seconds, AT is odd
     assert means == [10.0, 30.0, None, 50.0, None]
+    means = made.trends["cpu.utilization"].means(AT + 6 * S, 0.5, 5, longest=2)
+    assert means == [None, None, None, None, 50.0]
+    means = made.trends["cpu.utilization"].means(AT + 5 * S, 0.5, 5, longest=2)
+    assert means == [30.0, None, None, None, None], "the first interval continues the reading before it"
+
+
+def test_bar_and_state_are_of_the_last_minute_and_begin_again_with_other_jobs():
+    made = MachineState()
+
+    def after(seconds, loads, jobs=("7",)):
+        for second, load in zip(range(*seconds), loads * 99, strict=False):
+            state = "busy" if load > 50 else "stalled"
+            holding = DeviceState(state=state, cause="data", jobs=jobs, active=load / 100)
+            made.take(
+                [point("gpu.state", 1.0, AT + second * S, gpu="0")], AT + second * S, [], {(("gpu", "0"),): holding}
+            )
+        (device,) = made.devices
+        return device.busy, device.state[0], device.history(4)
+
+    assert after((0, 100), [90, 0, 0]) == (30.0, "stalled: data", [30.0] * 4)
+    assert after((100, 160), [90])[:2] == (90.0, "busy")
+    assert after((160, 164), [0])[:2] == (84.0, "busy"), "a pause is not yet its state"
+    assert after((164, 166), [0], jobs=("8",))[:2] == (0.0, "stalled: data")
+    after_all = made.devices[0]
+    made.take([point("gpu.state", 0.0, AT + 166 * S, gpu="0")], AT + 166 * S)
+    assert after_all.state == ("lost", "bad"), "a fault is shown at once"
 
 
 @pytest.mark.parametrize(
@@ -218,8 +244,11 @@ def test_wide_characters_shift_no_column():
     made = machine(
         *(point("gpu.utilization", 100.0, gpu=n) for n in "01"), point("disk.utilization", 1.0, path="/デー")
     )
-    for device, model, user in zip(made.devices, ("日本語" * 9, "A"), ("\N{PANDA FACE}" * 9, "ada"), strict=True):
-        device.model, device.holding = model, DeviceState(jobs=[user], users=[user], state="busy")
+    users = "\N{PANDA FACE}" * 9, "ada"
+    held = [DeviceState(jobs=[user], users=[user], state="busy", active=1.0) for user in users]
+    made.take([], AT + S, holding=dict(zip([device.key for device in made.devices], held, strict=True)))
+    for device, model, user in zip(made.devices, ("日本語" * 9, "A"), users, strict=True):
+        device.model = model
         made.processes = [*made.processes, ListedProcess(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
     lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"))]
     for end in (" 100  ", "busy  ", "train.py"):
@@ -329,15 +358,8 @@ def test_the_time_axis_ends_now_or_in_the_past():
 
 
 def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
-    assert [*keys("q\x1b[A\x1bOB\x1b[5~\x1b[200~\x1b\x7f\r")] == [
-        "q",
-        "up",
-        "down",
-        "pageup",
-        "escape",
-        "backspace",
-        "enter",
-    ]
+    names = "q up down pageup escape backspace enter"
+    assert [*keys("q\x1b[A\x1bOB\x1b[5~\x1b[200~\x1b\x7f\r")] == names.split()
     assert [*keys("\x1b[<0;5;7M\x1b[<0;1;1m")] == ["click 4 6"]
 
 

@@ -120,7 +120,7 @@ def test_each_accelerator_has_a_row_at_every_size_and_a_terminal_that_is_resized
 def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
     text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", USER[:10], "  python", "%MEM")
     assert re.search(rf" 3 +{os.getpid()} +{re.escape(USER[:10])} +(\S+ +)?13G", text)
-    assert re.search(rf"{os.getpid()} .* \d+\.\d +\d+:\d\d  python", text)
+    assert re.search(rf"{os.getpid()} .* \d+\.\d +\d+:\d\d:\d\d  python", text)
     assert sys.executable not in text
 
 
@@ -332,7 +332,7 @@ def test_the_colour_of_a_graph_follows_the_load_and_nothing_blinks_or_is_erased(
     gpus.driver.write()
     seat = sit(env=gpus.env)
     seat.shows("H100", "97", "PID", "-2 s")
-    x = next(line.index("utilization") for line in seat.lines if "utilization" in line)
+    x = next(line.index("busy 60 s") for line in seat.lines if "busy 60 s" in line)
     colors = [seat.screen.buffer[y][x].fg for y, line in enumerate(seat.lines) if "H100" in line][:4]
     assert len({*colors}) == 4
     assert not re.search(rb"\x1b\[(?:\d+;)*[56](?:;\d+)*m", re.sub(rb"38;5;\d+", b"", seat.sent))
