@@ -119,7 +119,8 @@ def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
         yield OptionRow(flags.split(), metavar, text, settings)
 
 
-EVERYDAY: Final[Sequence[OptionRow]] = tuple(_rows(["everyday"]))
+EVERYDAY: Final[Sequence[OptionRow]] = tuple(_rows(["everyday", *_content["own"]["run"][:1]]))
+"""The options that the main help shows beside --help and --version."""
 OPTIONS: Final[Sequence[OptionRow]] = tuple(_rows(["options"]))
 """Options that are also keys of the configuration. `load` converts their values and names them in errors."""
 OWN: Final[Mapping[str, Sequence[OptionRow]]] = {name: tuple(_rows(table)) for name, table in _content["own"].items()}

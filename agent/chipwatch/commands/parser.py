@@ -17,21 +17,11 @@ from chipwatch.config import plugins
 from chipwatch.config.identity.names import WORDS
 from chipwatch.contract.errors import ConfigError
 
-MORE: Final = "more"
-"""Word that asks for the commands which the main help does not explain."""
-AT_TOP: Final = (*EVERYDAY, OWN["run"][0])
-"""The options that the main help shows beside --help and --version."""
 COMPLETION: Final = "print a script with which a shell completes commands and options", "chipwatch completion bash"
 
 
 class HelpAsked(Exception):
     """The user asked for help; the message is its text."""
-
-
-def formatter(prog: str) -> argparse.HelpFormatter:
-    """Return a formatter as wide as the terminal, with room for the longest options."""
-    width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
-    return argparse.HelpFormatter(prog, max_help_position=32, width=width)
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,15 +30,16 @@ class Parser(argparse.ArgumentParser):
     commands: Mapping[str, Parser] = {}
 
     def __init__(self, *, example: str = "", **options: Any) -> None:
-        """Take an example that comes before the help, and what argparse takes."""
-        super().__init__(allow_abbrev=False, formatter_class=formatter, conflict_handler="resolve", **options)
+        """Take an example that comes before the help, and what argparse takes; help is as wide as the terminal."""
+        width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
+        form = partial(argparse.HelpFormatter, max_help_position=32, width=width)
+        super().__init__(allow_abbrev=False, formatter_class=form, conflict_handler="resolve", **options)
         self._example = f"example: {example}\n\n" if example else ""
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError."""
         text = self._reworded(message)
-        says_what = re.search("; (did you mean|choose from|it is)", text)
-        raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
+        raise ConfigError(text if re.search("; (did you|choose|it is)", text) else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked with the example, and the help as wide as the terminal."""
@@ -119,7 +110,7 @@ def _nearest_option(word: str, flags: Iterable[str]) -> str:
     return ""
 
 
-def parser(at_top: Sequence[OptionRow] = AT_TOP, part: slice = FIRST, only: str | None = None) -> Parser:
+def parser(at_top: Sequence[OptionRow] = EVERYDAY, part: slice = FIRST, only: str | None = None) -> Parser:
     """
     Build the parser of the command line up to `--`.
 
@@ -152,7 +143,7 @@ def parser(at_top: Sequence[OptionRow] = AT_TOP, part: slice = FIRST, only: str 
             mine = {flag for row in own for flag in row.flags}
             _add(command.add_argument_group(title), [row for row in OPTIONS if mine.isdisjoint(row.flags)])
     if part == FIRST:
-        commands.add_parser(MORE, help=", ".join([*COMMANDS][FIRST.stop :]))
+        commands.add_parser("more", help=", ".join([*COMMANDS][FIRST.stop :]))
     shown = top.add_argument_group("everyday options; `chipwatch run --help` has all")
     asking = OptionRow(["-h", "--help"], "", "print this text", {"action": "help"})
     _add(shown, (*at_top, asking, OptionRow(["-V", "--version"], "", "print the version")))
@@ -171,7 +162,7 @@ def _add(to: Any, rows: Iterable[OptionRow]) -> None:
 
 def parsed_words(given: Sequence[str]) -> SimpleNamespace:
     """Parse words; the result may be a help text. Raise ConfigError, which explains a mistake."""
-    if given[0] == MORE:
+    if given[0] == "more":
         return SimpleNamespace(command="help", text=parser((), slice(FIRST.stop, None)).format_help().rstrip("\n"))
     top = parser(only=given[0] if given[0] in COMMANDS else None)
     parsed = SimpleNamespace()
