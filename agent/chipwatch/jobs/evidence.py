@@ -40,10 +40,10 @@ class Evidences:
         """Combine the evidence of all jobs and processes on a device: the sum of CPUs, the largest of other figures."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         allowed = evidences[0].allowed if len(evidences) == 1 else None
-        if len(evidences) != 1 and (known := [pid for pid in pids if pid in self._rates]):
+        if len(evidences) != 1 and (known := self._rates.keys() & pids):
             rates = [rate for pid in known if (rate := self._rates[pid]) is not None]
             evidences.append(Evidence(sum(rates) if rates else None, blocked=not self._blocked.isdisjoint(known)))
-        evidences += [self._waits[pid] for pid in pids if pid in self._waits]
+        evidences += [self._waits[pid] for pid in self._waits.keys() & pids]
         if len(evidences) < 2:
             return evidences[0] if evidences else NOTHING
         used, _, *others = zip(*evidences, strict=True)

@@ -159,12 +159,9 @@ def _parts(
     if len(roster.jobs) < 2:
         return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
-        is_known, sums = False, dict.fromkeys(roster.jobs, 0.0)
-        for key, (_, _, _, mine) in roster.jobs.items():
-            for number in mine:
-                if (work := getattr(processes[number], basis)) is not None:
-                    is_known, sums[key] = True, sums[key] + max(0.0, work)
-        if is_known:
+        works = {key: [getattr(processes[n], basis) for n in mine] for key, (_, _, _, mine) in roster.jobs.items()}
+        if any(work is not None for each in works.values() for work in each):
+            sums = {key: sum([max(0.0, work) for work in each if work is not None]) for key, each in works.items()}
             if 0 < (total := sum(sums.values())) < inf:
                 return {key: work / total for key, work in sums.items()}, basis
             if not has_worked:
