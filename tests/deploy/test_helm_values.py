@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.deploy import tools
-from tests.deploy.test_helm import (
-    CHART,
-    CI,
-    LONG,
-    NEEDED,
-    faults_by_schema,
-    helm,
-    one,
-    pod_of,
-    render,
-    schema,
-)
+from tests.deploy.test_helm import CHART, CI, LONG, NEEDED, faults_by_schema, helm, one, pod_of, render, schema
 from tests.doubles import kube
 
 from chipwatch.config import load as configuration

@@ -46,7 +46,7 @@ MEMORY: Final = ("memory.used", "memory.available")
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
 SHOWN: Final = 30 * 10**9
 """Time (ns) for which a terminal shows a series after its last point."""
-NO_DEVICE: Final = "no GPU found: each is a row of load, memory and power; try `make demo-node`"
+NO_DEVICE: Final = "no GPU found: each would be a row of load, memory, power; try `make demo-node`"
 OWN: Final = "agent."
 """Beginning of the names of metrics about the agent itself."""
 

@@ -63,11 +63,7 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
 
 @pytest.mark.parametrize(
     ("lacks", "known"),
-    [
-        ({}, None),
-        ({"requests": None}, "the first 10,000 metrics"),
-        ({"metrics": (0.5,)}, "the first 10,000 metrics"),
-    ],
+    [({}, None), ({"requests": None}, "the first 10,000 metrics"), ({"metrics": (0.5,)}, "the first 10,000 metrics")],
 )
 def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkeypatch):
     home = BOOK["regions"][BOOK["region"]]

@@ -12,16 +12,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, counter, gauge
 from chipwatch.engine.sampler import Sampler
 from chipwatch.jobs.verdict import expect, rules
-from chipwatch.jobs.verdict.callers import (
-    CALLERS,
-    DEGRADED,
-    FIT,
-    NOT_FIT,
-    UNKNOWN,
-    VERDICTS,
-    code_of,
-    code_of_failure,
-)
+from chipwatch.jobs.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
 from chipwatch.jobs.verdict.events import MAX_SERIES, STALE, WATCHED, EventHistory
 from chipwatch.jobs.verdict.judge import judge
 from chipwatch.jobs.verdict.rules import RULES, Seen
