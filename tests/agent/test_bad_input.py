@@ -292,10 +292,7 @@ REFUSED_LEVEL = (
     [
         (PLUGINS, "collector theirs cannot be loaded: module 'theirs' has no attribute 'Nobody'"),
         ("import bad_thing\n", "collector theirs cannot be loaded: No module named 'bad_thing'"),
-        (
-            LEVEL,
-            REFUSED_LEVEL,
-        ),
+        (LEVEL, REFUSED_LEVEL),
     ],
 )
 def test_a_collector_that_nobody_named_costs_only_itself(agent, others, module, line):

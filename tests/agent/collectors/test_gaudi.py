@@ -287,10 +287,7 @@ def test_the_first_reading_waits_for_the_query_without_the_power_limit(bench, mo
     )
     made._clock = time.monotonic
     made.open(Given())
-    assert bench.tick() == (
-        WITHOUT_LIMIT,
-        ["hl-smi ended with 1; it is started again later"],
-    )
+    assert bench.tick() == (WITHOUT_LIMIT, ["hl-smi ended with 1; it is started again later"])
 
 
 def test_without_a_device_on_the_bus_the_program_is_not_searched(bench):
