@@ -88,14 +88,13 @@ def _most(values: Iterable[Any]) -> Any:
 
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
 """Metrics of utilization, used if a device's collector reports no activity."""
-EFFICIENCIES: Final = ("gpu.efficiency", "tpu.tensorcore.utilization")
-"""Metrics of the operations of a device, of its peak (%)."""
+OFU: Final = ("gpu.efficiency", "tpu.tensorcore.utilization")
+"""Metrics of the efficiency of a device: its operations, of its peak (%)."""
 STATE: Final = "gpu.state"
 FALLEN: Final = "gpu.xid"
 XID_FALLEN: Final = "79"
 """The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
-OTHERS: Final = ("gpu.sm.active", "gpu.memory.used", "gpu.power", STATE)
-NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, *EFFICIENCIES, *OTHERS))
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, *OFU, "gpu.sm.active", "gpu.memory.used", "gpu.power", STATE))
 ValuesByName = dict[str, float]
 """The values of a device by metric."""
 

@@ -13,7 +13,7 @@ from chipwatch.contract.owner import JobFacts, Owner
 from chipwatch.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, JobKey
 from chipwatch.jobs.device import JobDevice, plausible
 from chipwatch.jobs.device_key import DeviceKey, device_of
-from chipwatch.jobs.evidence import EFFICIENCIES, FALLEN, STATE, DevicePoints, Evidences, ValuesByName, from_points
+from chipwatch.jobs.evidence import FALLEN, OFU, STATE, DevicePoints, Evidences, ValuesByName, from_points
 from chipwatch.jobs.holding import PROCESS, Held, Rosters, UnnamedDevices, Use
 from chipwatch.jobs.ledger import Hold, JobLedger
 
@@ -236,7 +236,7 @@ class Holders:
         `is_resumed`: this is the first reading of the run.
         """
         ticked = self._clocks.ticked
-        percent = next((values[name] for name in EFFICIENCIES if name in values and len(charged) == 1), None)
+        percent = next((values[name] for name in OFU if name in values and len(charged) == 1), None)
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
             seen = earlier.seen if earlier and not states and key not in device.held else at

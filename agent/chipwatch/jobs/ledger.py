@@ -85,13 +85,8 @@ class Account(msgspec.Struct):
             spent = round(time * slices)
             idle = {CAUSE + cause: spent} if spent and state in IDLE else {}
             work = {} if percent is None else {MEASURED: spent, EFFECTIVE: round(spent * percent / 100)}
-            # Watts by nanoseconds are nanojoules.
-            for key, amount in {
-                STATE + state: spent,
-                ENERGY + state: round(time * power / 1000),
-                **idle,
-                **work,
-            }.items():
+            amounts = {STATE + state: spent, ENERGY + state: round(time * power / 1000)}  # W x ns are nanojoules
+            for key, amount in {**amounts, **idle, **work}.items():
                 self.starts.setdefault(key, at)
                 self.sums[key] = self.sums.get(key, 0) + amount
 
