@@ -161,8 +161,7 @@ class AgentRun:
             names = {name: dict(dims) for facts in pipeline.devices.values() for name, dims in facts.names.items()}
             return {**history.answer(), "names": names}
 
-        answers = {"verdict": verdict, "seal": seal}
-        return show_life(self.config, folder, pipeline, self.common, answers)
+        return show_life(self.config, folder, pipeline, self.common, {"verdict": verdict, "seal": seal})
 
     def _deliver(self, pipeline: Pipeline, watched: WrappedCommand | None) -> None:
         """End the open incident, or begin one for a failed command; then send the last points, which name its file."""

@@ -29,7 +29,7 @@ IDENTITY_POLL: Final = 0.5
 """Seconds between two checks for an identity that is not known yet."""
 HANG: Final = 120.0
 """Seconds without an answer after which a sink hangs: more than five requests of 15 s, and new credentials, take."""
-MAX_MERGED: Final = 20_000
+MAX_MERGED: Final = 25_000
 """Merged dimensions that are remembered; then all are forgotten."""
 
 

@@ -21,7 +21,7 @@ Gauges = Literal["mean", "mean-min-max", "histogram"]
 GAUGE, SUM, HISTOGRAM = 5, 7, 10
 """Numbers of the fields of a Metric that hold its points, by kind."""
 DELTA, CUMULATIVE = 1, 2
-CACHED_SERIES: Final = 20_000
+CACHED_SERIES: Final = 25_000
 """Most series whose constant part is cached; one takes about 0.6 kB."""
 FIRST_GAP: Final = 120 * 10**9
 ENDED_AFTER: Final = 2.5

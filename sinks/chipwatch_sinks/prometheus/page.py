@@ -242,7 +242,7 @@ class Page:
                 if (text := self._texts.get((form, family.name))) is None:
                     text = self._texts[form, family.name] = _about(family, form)
                 parts.append(text)
-                parts += self._samples(family, series, form)
+                parts.append("".join(self._samples(family, series, form)))
             if form is Format.OPENMETRICS:
                 parts.append("# EOF\n")
         return "".join(parts).encode(errors="replace")

@@ -15,7 +15,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ONE_SAMPLE: Final = (
     ', "summary": {"count": 1, "sum": ?, "minimum": ?, "maximum": ?, "values": [?], "counts": [1], "last": ?}'
 )
-SERIES: Final = 20_000
+SERIES: Final = 25_000
 """Most series of which the constant parts of a line are cached; one takes about 0.5 kB."""
 
 

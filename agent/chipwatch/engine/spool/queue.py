@@ -88,7 +88,19 @@ class Spool:
                 if old.stored:
                     old.points = None  # only the newest window stays in memory, too
             for begin in range(0, len(points), CHUNK_POINTS):
-                self._add(points[begin : begin + CHUNK_POINTS], common)
+                some = points[begin : begin + CHUNK_POINTS]
+                newest, label = max([point.at for point in some]), self._destination.label
+                number, size = len(some), len(some) * POINT_BYTES
+                chunk = Chunk(self._next_key, number, size, newest, label, points=some, common=common)
+                self._next_key += 1
+                self._queue.append(chunk)
+                self._bytes[False] += size
+                self.ledger.collected += number
+                self.ledger.spooled += number
+                if self.file.path is not None:
+                    self._unsaved.append(chunk)
+                    self._save()
+                self._trim()
 
     def refuse(self, points: int, reason: str) -> None:
         """Count points that were dropped before they entered the spool."""
@@ -185,20 +197,6 @@ class Spool:
             log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
-
-    def _add(self, points: list[Datapoint], common: Dimensions | None) -> None:
-        newest = max([point.at for point in points])
-        number, size = len(points), len(points) * POINT_BYTES
-        chunk = Chunk(self._next_key, number, size, newest, self._destination.label, points=points, common=common)
-        self._next_key += 1
-        self._queue.append(chunk)
-        self._bytes[False] += size
-        self.ledger.collected += number
-        self.ledger.spooled += number
-        if self.file.path is not None:
-            self._unsaved.append(chunk)
-            self._save()
-        self._trim()
 
     def _save(self) -> None:
         """Write the chunks that are only in memory, except taken ones; if the disk fails, they stay in memory."""
