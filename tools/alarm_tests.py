@@ -50,9 +50,9 @@ def _series(alarm: Alarm, bad: int) -> Iterator[tuple[str, str]]:
     """Yield series and their values: fine, broken for `bad` minutes, fine."""
     rule, sent = alarm.rule, alarm.sent
     family = family_of(replace(sent.metric, name=sent.name, unit=sent.unit))
-    more = WORKFLOW if rule.key == "gpu-xid-workflow" else {}
-    dims = {key: {**VALUES, **more}.get(key, "0") for key in sent.dims}
-    labels = ",".join([f'{label_name(key)}="{value}"' for key, value in {"instance": "node-7", **dims}.items()])
+    values = VALUES | WORKFLOW if rule.key == "gpu-xid-workflow" else VALUES
+    dims = {"instance": "node-7", **{key: values.get(key, "0") for key in sent.dims}}
+    labels = ",".join([f'{label_name(key)}="{value}"' for key, value in dims.items()])
     name, after = f"{family.name}{{{labels}}}", 2 * MORE
     if rule.statistic == "absent":
         yield name, f"1x{FINE - 1} stale _x{bad - 1} 1x{after}"

@@ -63,16 +63,18 @@ def products() -> dict[Path, str]:
         options = BoardOptions(cloud="grafana", families=MACHINES)
         place = names.replace("dcgm,dcgm4.7", "through-dcgm4.7")
         for board in BOARDS:
-            path = PRODUCTS / "grafana" / place / f"{board}.json"
             text = make(config, replace(options, board=board, prefix=f"chipwatch {board}{end}")).text
             # A board that asks no name of the profile is that of `native`, and without ${names} that of one profile.
             if names == "native" or ("${names}" if "," in names else "DCGM_") in text:
-                texts[path] = compact(text)
+                texts[PRODUCTS / "grafana" / place / f"{board}.json"] = compact(text)
         folder, every = PRODUCTS / "prometheus" / place, replace(options, families=("all",))
         if "," in names:  # the series that the boards' variable chooses
             texts[folder / "joined.json"] = compact(make(config, replace(options, records=True)).text)
             continue
-        texts[folder / "records.json"] = compact(make(config, replace(options, board="fleet", records=True)).text)
+        both = ("fleet", "jobs")[: 2 - bool(end)]
+        made = [json.loads(make(config, replace(options, board=board, records=True)).text) for board in both]
+        made[0]["groups"][0]["rules"] = [rule for file in made for rule in file["groups"][0]["rules"]]
+        texts[folder / "records.json"] = compact(json.dumps(made[0]))
         texts[folder / "alerts.json"] = compact(make(config, replace(every, alarms=True)).text)
         sent = sent_by(config, "prometheus", every, by_name=True)
         texts[folder / "tests.json"] = compact(json.dumps(alarm_tests(sent)))
@@ -85,13 +87,11 @@ def products() -> dict[Path, str]:
 def dashboards() -> dict[Path, str]:
     """Return the dashboard and the alarms of each cloud, by file: graphs of a few metrics, so that a new one changes none."""
     texts = {}
-    for cloud in ("cloudwatch", "google", "grafana"):
+    for cloud, sink in (("cloudwatch", "cloudwatch"), ("google", "google"), ("grafana", "prometheus")):
         for alarms in (False, True):
             options = BoardOptions(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
-            path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
-            sink = "prometheus" if cloud == "grafana" else cloud
             flags = FLAGS if alarms else {**FLAGS, "sink": [sink], "sinks": {sink: {"include": DRAWN}}}
-            texts[path] = compact(make(load(None, flags, {}), options).text)
+            texts[DASHBOARDS / f"{cloud}{'-alarms' * alarms}.json"] = compact(make(load(None, flags, {}), options).text)
     return texts
 
 

@@ -195,28 +195,7 @@ def test_a_probe_of_the_image_loads_nothing_of_the_command_and_a_no_is_the_comma
     heart.close()
 
 
-ENDPOINTS = """
-import json, os, time
-from botocore.loaders import Loader
-from chipwatch.contract.errors import Retryable
-from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.cloudwatch.client import CloudwatchClient as Client
-found = {}
-for partition in json.load(open(os.environ["PARTITIONS"]))["partitions"]:
-    for n, region in enumerate(list(partition["regions"])[: int(os.environ["REGIONS"])]):
-        for fips in (False, True) if n == 0 else (False,):
-            client = Client(CloudwatchSink.Config(region=region, use_fips=fips), time.time_ns, id)
-            client.connect()
-            found[f"{region} {fips} {partition['outputs']['dnsSuffix']}"] = client.endpoint
-            client.close()
-client = Client(CloudwatchSink.Config(region="cn-north-1", role_arn="arn:aws-cn:iam::123456789012:role/r"), time.time_ns, id)
-try:
-    client.connect()
-except Retryable as problem:  # the model of STS is there, STS is not
-    assert "Could not connect" in str(problem), problem
-services = sorted(Loader().list_available_services("service-2"))
-print(json.dumps({"endpoints": found, "services": services, "from": __import__("botocore").__file__}))
-"""
+ENDPOINTS = Path(__file__).with_name("endpoints.txt").read_text()
 
 
 def test_the_sink_finds_every_region_with_the_models_that_are_left(slim, tmp_path):

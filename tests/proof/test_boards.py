@@ -108,9 +108,20 @@ def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, name
     alerts = {rule["alert"] for rule in json.loads((folder / "alerts.json").read_text())["groups"][0]["rules"]}
     assert {test["name"] for test in json.loads((folder / "tests.json").read_text())["tests"]} == alerts
     tested = names != "dcgm"  # dcgm4.7 has the same conditions under other names
-    for words in (("check", "rules", "alerts.json", "records.json"), *((("test", "rules", "tests.json"),) * tested)):
+    for words in (
+        ("check", "rules", *sorted({path.name for path in folder.iterdir()} - {"tests.json"})),
+        *((("test", "rules", "tests.json"),) * tested),
+    ):
         done = subprocess.run([programs / "promtool", *words], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_query_for_free_gpus_counts_them_by_model_and_partition(programs, tmp_path):
+    query = re.search(r"```text\n(count by \(model.*?)```", (ROOT / "docs/jobs.md").read_text(), re.DOTALL)[1]
+    told = (ROOT / "tests/fixtures/fleet/free_gpus.json").read_text().replace('"QUERY"', json.dumps(query))
+    (tmp_path / "test.json").write_text(told)
+    command = [programs / "promtool", "test", "rules", tmp_path / "test.json"]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def panels(names):

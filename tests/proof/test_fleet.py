@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -90,6 +91,65 @@ def test_a_fleet_of_fifty_that_is_scraped_twice_counts_once(programs, agent, unt
             records = json.loads(agent.run("jobs", "--prometheus", url, "--json").stdout)["jobs"]
             (job,) = (record for record in records if record["job"] == "41337")
             assert 50 * 6 * 5 < job["seconds"]["busy"] < 50 * 7 * (time.monotonic() - BORN)
+
+
+HOUR = 3600
+"""Seconds for which the job of 32 nodes runs; it has a page each 15 s."""
+
+
+def series_of(number):
+    """Yield name, labels and the value after a time (s) of each series of a job on a node; of a counter the file has the rate."""
+    text = (Path(__file__).parents[1] / "fixtures/fleet/job.txt").read_text()
+    late, cause = (3.0, "data") if number == 7 else (0.1 * number / 32, "other")
+    for line in text.replace("BUSY", f"{7.5 - late}").replace("LATE", f"{late}").replace("CAUSE", cause).splitlines():
+        name, labels, rate = re.fullmatch(r"(\w+)\{(.*)\} (.*)", line).groups()
+        yield name, labels, lambda past, rate=float(rate), name=name: rate * past if name.endswith("_total") else rate
+
+
+def test_the_record_of_a_job_of_32_nodes_in_a_prometheus_is_the_sum_of_what_the_nodes_tell(
+    programs, agent, tmp_path, until
+):
+    begun, families = time.time() - HOUR - 120, {}
+    for number in range(2, 34):
+        for name, labels, value in series_of(number):
+            series = f'{name}{{instance="127.0.0.{number}:9465",{labels.replace("job=", "exported_job=")}}}'
+            lines = (f"{series} {value(past)} {begun + past:.3f}\n" for past in range(0, HOUR + 1, 15))
+            families.setdefault(name, []).extend(lines)
+    kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in families}
+    texts = (
+        f"# TYPE {name.removesuffix('_total')} {kinds[name]}\n{''.join(lines)}" for name, lines in families.items()
+    )
+    (tmp_path / "pages.txt").write_text(f"{''.join(texts)}# EOF\n")
+    command = [
+        programs / "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        tmp_path / "pages.txt",
+        tmp_path / "data",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+    def served(address):
+        rows = series_of(int(address.split(".")[-1]))
+        return answer("".join(f"{name}{{{labels}}} {value(HOUR)}\n" for name, labels, value in rows).encode())
+
+    with FleetDouble(served) as double, Prometheus(programs, tmp_path, "", static_configs=[]) as server:
+        until(lambda: server.value("vector(1)") == 1, LONG)
+        store = ("--prometheus", f"http://127.0.0.1:{server.port}", "--since", "2h")
+        asked = [
+            json.loads(agent.run("jobs", "--json", *words).stdout)["jobs"]
+            for words in ((f"127.0.0.[2-33]:{double.port}",), store)
+        ]
+    (own,), (stored,) = asked
+    for field in ("seconds", "idle", "energy", "cost"):
+        assert stored[field] == pytest.approx(own[field], rel=0.005)
+    assert sum(own["seconds"].values()) == pytest.approx(32 * 8 * HOUR)
+    assert (len(own["nodes"]), len(stored["nodes"]), own["missing"], stored["missing"]) == (32, 32, {}, {})
+    assert stored["until"] - stored["since"] == pytest.approx(HOUR, abs=120)
+    assert stored["worst"] == {"node": "127.0.0.7", "cause": "data", "gpu": "5", "lost": "44 %"}
+    assert own["worst"] == {"node": f"127.0.0.7:{double.port}", "cause": "data", "lost": "44 %"}
+    assert stored["advice"].endswith("30.0 GiB of 80.0 GiB in use")
 
 
 def test_a_prometheus_shows_the_utilization_of_dcgm_4_6_and_of_4_7(programs, agent, until, tmp_path):

@@ -44,6 +44,11 @@ def test_the_dashboard_of_dcgm_exporter_and_the_increases_by_pod(agent, tmp_path
             found = until(lambda asked=asked: prometheus.ask("query", query=asked)["result"], LONG)
             pods = {series["metric"].get("pod", FREE) for series in found}
             assert "(" in query or pods >= {FREE}
+        names = "container", "pod", "namespace", "device", "modelName", "UUID"
+        query = f'avg(avg_over_time(DCGM_FI_DEV_DEC_UTIL{{container!=""}}[1m])) by ({", ".join(names)})'  # OpenCost's
+        found = until(lambda: prometheus.ask("query", query=query)["result"], LONG)
+        assert {series["metric"]["pod"] for series in found} >= {"a"}
+        assert all(len(series["metric"]) == len(names) for series in found)
         assert until(lambda: prometheus.value('DCGM_FI_DEV_GPU_UTIL{pod="a",namespace="team"}') is not None, LONG)
         (one,) = prometheus.ask("query", query='count by (gpu) (DCGM_FI_DEV_POWER_USAGE{gpu="0"})')["result"]
         assert one["value"][1] == "1"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import bcrypt
 import pytest
@@ -84,31 +85,7 @@ def test_promtool_has_nothing_to_say_of_the_page(programs, agent, until, names):
     assert running.stop()[0] == 0
 
 
-RESETS = """
-import itertools
-from dataclasses import dataclass
-from chipwatch import Collector, counter
-
-STEPS = counter("proof.steps", "{step}", "Counts, and begins anew at each 7th reading.")
-
-class StepsCollector(Collector):
-    metrics = (STEPS,)
-
-    @dataclass(frozen=True)
-    class Config:
-        interval: float = 1.0
-        '''Seconds.'''
-
-    def __init__(self, config):
-        self.turn, self.began, self.value = itertools.count(), None, 0
-
-    def collect(self, at):
-        turn = next(self.turn)
-        if turn % 7 == 0:
-            self.began, self.value = at - 1, 0
-        self.value += 10 + turn % 3
-        yield STEPS.point(at, self.value, start_time=self.began)
-"""
+RESETS = Path(__file__).with_name("resets.txt").read_text()
 
 
 def test_the_increase_of_a_counter_that_resets_is_the_same(programs, agent, until, tmp_path, plugins_folder):

@@ -23,6 +23,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "top --once": "nodes.print_nodes",
     "jobs": "answers.jobs",
     "jobs --since": "ended_jobs.main",
+    "jobs HOST": "ended_jobs.over_nodes",
     "why": "answers.why",
     "verdict": "verdict.main",
     "check": "check.main",

@@ -19,18 +19,22 @@ RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
 KINDS: Final = (
     ("top", ("once", "json", "csv", "every"), "top --once"),
     ("top", ("prometheus",), "top HOST"),
-    ("jobs", ("since", "job", "format", "prometheus"), "jobs --since"),
+    ("jobs", ("prometheus", "hosts"), "jobs HOST"),
+    ("jobs", ("since", "job", "user", "format"), "jobs --since"),
     ("status", ("health", "ready"), "status --health"),
     ("record", ("seal", "job", "code"), "record --seal"),
 )
 """Rows of a word, options, and the command that the word means with any of these options; the first match counts."""
+NODES: Final = ("ssh", "remote", "token_file", "password_file", "ca_file")
+"""Options that say how HOST is asked."""
 FOREIGN: Final[Mapping[str, Sequence[str]]] = {
     "record": ("to", "output"),
     "record export": ("duration",),
     **dict.fromkeys(("record list", "record --seal"), ("to", "output", "duration")),
     **dict.fromkeys(("top --once", "top HOST"), ("replay",)),
     "status --health": ("json",),
-    "top": ("ssh", "remote", "token_file", "password_file", "ca_file", "job", "user", "verdict", "timeout"),
+    "top": (*NODES, "job", "user", "verdict", "timeout"),
+    **dict.fromkeys(("jobs", "jobs --since"), NODES),
 }
 """Command -> options that only other commands of its word have."""
 ALTERNATIVES: Final = (
@@ -77,7 +81,7 @@ def _refuse_ignored(given: SimpleNamespace) -> None:
         raise ConfigError(f"{name}: takes no command after --; only run and record do")
     for option in FOREIGN.get(name, ()):
         if hasattr(given, option):
-            where = " without HOST" if name == "top" else ""
+            where = " without HOST" if name == "top" or option in NODES else ""
             raise ConfigError(f"{name}: takes no --{option.replace('_', '-')}{where}")
     for pair in ALTERNATIVES:
         if all(getattr(given, option, None) for option in pair):
@@ -95,7 +99,7 @@ def _kind(given: SimpleNamespace) -> str:
     """Return the command, as `cli.FUNCTIONS` names it: with the option or word that changes its function."""
     name: str = given.command
     for command, options, kind in KINDS:
-        if name == command and any(hasattr(given, option) for option in options):
+        if name == command and any(getattr(given, option, []) != [] for option in options):
             return kind
     if name == "top" and given.hosts:
         return name if any(word.endswith(RECORDINGS) or Path(word).is_file() for word in given.hosts) else "top HOST"

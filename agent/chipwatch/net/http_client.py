@@ -45,6 +45,8 @@ class ClientTls(NamedTuple):
     """True to accept any certificate of the server."""
     ca_option: str = "ca_file"
     """Name of the option that sets `ca_file`, for messages."""
+    context: ssl.SSLContext | None = None
+    """A context that clients share; the other options do not count then."""
 
 
 class HttpAnswer(NamedTuple):
@@ -87,7 +89,7 @@ class HttpClient:
         self._named = host_of(self._host, self._port, default=443 if self._secure else 80)
         self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
         self._too_large = f"the answer has more than {max_bytes} bytes{bytes_option and f' ({bytes_option})'}"
-        self._context: ssl.SSLContext | None = None
+        self._context = tls.context
         self._socket: socket.socket | None = None
         self._proxy: str | None = None
 
@@ -112,7 +114,7 @@ class HttpClient:
             raise
         except (OSError, TooLarge, NotHttp, ValueError) as problem:
             self.close()
-            self._context = None  # read the certificates again next time
+            self._context = self._tls.context  # without one, read the certificates again next time
             raise self._judged(problem) from None
 
     def close(self) -> None:
@@ -203,7 +205,7 @@ class HttpClient:
 
     def _get_context(self) -> ssl.SSLContext:
         if self._context is None:
-            ca_file, cert_file, key_file, insecure, _ = self._tls
+            ca_file, cert_file, key_file, insecure, *_ = self._tls
             try:
                 context = ssl.create_default_context(cafile=ca_file or None)
                 if cert_file:
@@ -225,8 +227,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value[:9])
     if (until := date_of(value)) is None:
         return None
-    now = date_of(headers.get("date", ""))
-    return max(0.0, until - (time.time_ns() / 1e9 if now is None else now)) or None
+    return max(0.0, until - (date_of(headers.get("date", "")) or time.time_ns() / 1e9)) or None
 
 
 def date_of(value: str) -> float | None:

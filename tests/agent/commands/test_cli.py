@@ -89,6 +89,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["top", "--once", "--replay", "run.chipwatch"], "top --once: takes no --replay"),
         (["top", "--csv", "--json"], "--json, --csv: give one of them"),
         (["top", "--user", "ada"], "top: takes no --user without HOST"),
+        (["jobs", "--ssh", "--since", "7d"], "jobs --since: takes no --ssh without HOST"),
         (["top", "run.chipwatch", "node-7", "--once"], "top --once: run.chipwatch is a recording; `chipwatch top run.chipwatch` plays it"),
         (["top", "--replay"], "--replay: needs a value; see chipwatch top --help"),
         (["status", "--health", "--json"], "status --health: takes no --json"),

@@ -84,7 +84,7 @@ def test_the_screen_shows_nodes_opens_one_and_filters(sit):  # noqa: F811
         seat.press("\r")  # chooses the first node
         seat.shows("Enter opens the chosen node")
         seat.press("\r")
-        seat.shows("q: back to the fleet", "! no metrics that are known here", f"127.0.0.4:{double.port}")
+        seat.shows("q: back to the fleet", "! its page has no metrics that are known here", f"127.0.0.4:{double.port}")
         seat.press("q")
         seat.shows("4 nodes", "enter open")
         seat.press("\x1b[B\r")
@@ -181,6 +181,38 @@ def test_jobs_of_a_store_are_printed(here):
         assert not any("[7200s]" in query for query in double.queries)
         assert "2:00:00" in here("jobs", "--prometheus", double.url, "--since", "2h").stdout
         assert any("[7200s]" in query for query in double.queries)
+
+
+def test_a_job_is_one_line_over_its_nodes_and_a_silent_node_is_named(here):
+    with FleetDouble(bad_second) as double:
+        words = ("jobs", f"127.0.0.[1,3-5]:{double.port}", "--job", "41337")
+        done = here(*words)
+        assert (done.returncode, "the parts of 1 node are unknown: 127.0.0.4:" in done.stderr) == (1, True)
+        head, row, note = done.stdout.splitlines()
+        cells = dict(zip(re.split(r"\s{2,}", head), re.split(r"\s{2,}", row), strict=True))
+        assert (cells["NODES"], cells["GPU TIME"], cells["STARTED"]) == ("3", "0:01:47", "-")
+        assert re.fullmatch(r"127\.0\.0\.[135]:\d+ throttled 9 %", cells["WORST"])
+        (job,) = csv.DictReader(io.StringIO(here(*words, "--format", "csv").stdout))
+        assert float(job["busy"]) == pytest.approx(3 * 32.372126813)
+        assert (len(json.loads(job["nodes"])), [*json.loads(job["missing"])]) == (3, [f"127.0.0.4:{double.port}"])
+        assert note.startswith(f"job 41337: incomplete: 127.0.0.4:{double.port} (its page has no metrics")
+        assert here(*words[:2], "--user", "bob").stdout == "no job held an accelerator\n"
+        assert "a page has only jobs" in here(*words, "--since", "7d").stderr
+
+
+def test_the_records_of_nodes_by_ssh_make_one_record(here, tmp_path):
+    record = '{"job": "7", "kind": "slurm", "since": 1000, "until": 5000, "seconds": {"busy": 4000.0}, "more": 1}'
+    (tmp_path / "ssh").write_text(
+        "#!/bin/sh\ncase \"$*\" in *n3*) echo 'n3: Connection refused' >&2; exit 255;; *n4*) echo '{}';; "
+        f"*' jobs --json --since 7200') echo Welcome; echo '{{\"jobs\": [{record}]}}';; esac\n"
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = here("jobs", "--ssh", "n[1-4]", "--since", "2h", "--json", env=env)
+    (job,) = json.loads(done.stdout)["jobs"]
+    assert (done.returncode, job["nodes"], job["seconds"]) == (1, ["n1", "n2"], {"busy": 8000.0})
+    assert job["missing"].pop("n3").startswith("ssh gave no whole list (")
+    assert job["missing"] == {"n4": "its chipwatch has another version"}
 
 
 def test_a_screen_of_one_machine_and_a_run_load_nothing_of_a_fleet():

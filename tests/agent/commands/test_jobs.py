@@ -34,7 +34,7 @@ def machine(tmp_path):
         child.wait()
 
 
-def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent, machine, until, tmp_path):
+def test_a_running_agent_tells_who_holds_what(agent, machine, until, tmp_path):
     state, more = str(tmp_path / "state"), {"CHIPWATCH_PROCESSORS__JOBS__DOLLARS_PER_HOUR": "3600"}
     more["CHIPWATCH_SINKS__STDOUT__PATH"] = str(tmp_path / "points.jsonl")
     words = ("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", state)
@@ -61,11 +61,6 @@ def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent
     assert row.endswith("0 busy")
     assert free.endswith("1 free")
     running.stop()
-    before = sum(job["seconds"].values())
-    again = agent.start(*words, env=machine | more)
-    (job,) = until(asked)["jobs"]
-    again.stop()
-    assert sum(job["seconds"].values()) > before
 
 
 UNHELD = {

@@ -1,50 +1,55 @@
-"""Asks many nodes at once on one thread: pages by HTTP, agents by ssh. A bad node loses only its line."""
+"""Asks many nodes at once: pages by HTTP, agents by ssh. A bad node loses only its line."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import socket
 import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from chipwatch.base.redaction import one_line
-from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.errors import ConfigError, Refused, Retryable, os_text
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.host.supervised_process import SupervisedProcess
 from chipwatch.net.address import is_loopback
 from chipwatch.net.faults import read_secret
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.show.fleet.hosts import NodeAddress
-from chipwatch.show.fleet.link import NOT_HTTP, BadAnswer, PageLink
 from chipwatch.show.fleet.node import WAITING, FleetNode, believed, summarise
-from chipwatch.show.fleet.page import NodePageReader
+from chipwatch.show.fleet.page import NodePageReader, points_of
 
 TIMEOUT: Final = 3.0
 """Seconds in which a node must accept the connection and answer completely."""
 MAX_LINES: Final = 50_000
 """Most lines of a page: a longer one would delay the other nodes."""
-SLOTS: Final = 20
-"""Moments in an interval at which nodes are asked: several nodes together take less CPU time."""
 AT_ONCE, RETRIES_AT_ONCE = 128, 32
 """Most simultaneous requests: to nodes that answer, and to nodes that failed, which must not delay the others."""
 MAX_KEPT: Final = 600
 """Most nodes with which connections stay open: a process may usually open 1024 files."""
 MAX_PAUSE: Final = 30.0
 """Longest pause (s) before a node that failed is asked again."""
-MAX_THREADS: Final = 256
-"""Most threads of the process: a look-up of a name may hang for minutes."""
 STARTS: Final = 16
 """Most ssh programs that connect at the same time."""
+MAX_SERIES: Final = 100_000
+TEXT: Final = "text/plain;version=0.0.4"
+OPENMETRICS: Final = f"application/openmetrics-text;version=1.0.0,{TEXT};q=0.5"
+"""OpenMetrics has the start times of counters."""
+LOOK: Final = 0.1
+"""Seconds between two looks for nodes to ask: several nodes together take less CPU time."""
+MAX_BODY: Final = 8 << 20
+"""Most bytes of a page."""
 SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 
 
@@ -73,43 +78,19 @@ class Access(NamedTuple):
         return {"Authorization": text}
 
 
-class DaemonThreads(Executor):
-    """Starts a daemon thread for each call: asyncio's own threads would delay the end of the process."""
-
-    def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
-        if threading.active_count() > MAX_THREADS:
-            raise OSError("too many names wait for a name server")
-        future: Future[Any] = Future()
-
-        def call() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **options))
-                except OSError as problem:
-                    future.set_exception(problem)
-
-        threading.Thread(target=call, name="names", daemon=True).start()
-        return future
-
-
 class FollowedNode:
     """A node, its last line, and the state for its next request."""
 
     def __init__(self, address: NodeAddress) -> None:
         self.address, self.line = address, FleetNode(address.name, verdict=WAITING)
-        self.failures = 0
-        self.asked = False
-        self.page = 0
-        """Hash of the last page."""
-        self.link: PageLink | None = None
-        self.places: Sequence[str] = ()
-        """The IP addresses of its name; empty until they are looked up."""
+        self.failures, self.asked, self.page = 0, False, 0
+        """Consecutive failures; True once it has answered or failed; hash of the last page."""
+        self.due, self.begun = 0.0, inf
+        """Times of the next request and of the present one (monotonic seconds); infinity if there is none."""
 
     def fail(self, why: str) -> None:
         """Replace the line by a failure; only its jobs and users stay."""
-        self.failures += 1
-        self.page = 0
-        line = self.line
+        line, self.failures, self.page = self.line, self.failures + 1, 0
         self.line = FleetNode(line.node, one_line(why, 200), line.seen, jobs=line.jobs, users=line.users)
         self.asked = True
 
@@ -118,36 +99,57 @@ class FollowedNode:
         self.failures, self.line, self.asked = 0, line, True
 
 
+PageQueue = SimpleQueue[tuple[FollowedNode, float] | None]
+"""Nodes to ask now, with the times at which they were due; None ends a thread."""
+
+
 class Poller:
-    """Asks all nodes every `interval` seconds on a daemon thread; calls `wake` about once per interval."""
+    """Asks all nodes every `interval` seconds on daemon threads; calls `wake` about once per interval."""
 
     def __init__(
         self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None]
     ) -> None:
         self.access, self.interval, self._wake, self.trouble = access, interval, wake, ""
         self._nodes = [FollowedNode(address) for address in addresses]
-        self._reader = NodePageReader()
-        self._context: ssl.SSLContext | None = None
+        self._clients: dict[FollowedNode, HttpClient] = {}
+        """Nodes with a page -> the client for it."""
+        self._reader, self._reading = NodePageReader(), threading.Lock()
+        self._queues: tuple[PageQueue, ...] = SimpleQueue(), SimpleQueue()
+        """For nodes that answered, and for those that failed, which must not delay the others."""
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fleet", daemon=True)
+        self._threads = [threading.Thread(target=self._run, name="fleet", daemon=True)]
 
     def start(self) -> None:
         """Check secrets and certificates, then start asking; raise ConfigError."""
-        pages = [node.address for node in self._nodes if node.address.scheme != "ssh"]
-        for address in pages:
-            self.access.headers(address.host, secure=address.scheme == "https")
-        if any(address.scheme == "https" for address in pages):
+        pages = [node for node in self._nodes if node.address.scheme != "ssh"]
+        for node in pages:  # the first request comes at once, the others are spread over the interval
+            self.access.headers(node.address.host, secure=node.address.scheme == "https")
+            node.due = time.monotonic() - self.interval * random.random()  # noqa: S311
+        tls = ClientTls(ca_option="--ca-file")
+        if any(node.address.scheme == "https" for node in pages):
             try:
-                self._context = ssl.create_default_context(cafile=self.access.ca_file)
+                tls = tls._replace(context=ssl.create_default_context(cafile=self.access.ca_file))
             except OSError as problem:
                 raise ConfigError(f"--ca-file {self.access.ca_file}: {os_text(problem)}") from problem
-        self._thread.start()
+        self._clients = {node: client_of(node.address, tls) for node in pages}
+        self._threads += [
+            threading.Thread(target=self._work, args=(queue,), name="page", daemon=True)
+            for queue, most in zip(self._queues, (AT_ONCE, RETRIES_AT_ONCE), strict=True) for _ in pages[:most]
+        ]  # fmt: skip
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Stop asking, and end the ssh programs."""
+        """Stop asking, end the ssh programs, and close the connections."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(2 * TIMEOUT)
+        for queue in self._queues:
+            for _ in self._threads:
+                queue.put(None)
+        deadline = time.monotonic() + 2 * TIMEOUT
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for client in self._clients.values():
+            client.close()
 
     def lines(self) -> list[FleetNode]:
         """Return the last line of each node."""
@@ -162,47 +164,44 @@ class Poller:
         """True once each node has answered or failed."""
         return all(node.asked for node in self._nodes)
 
-    async def _run(self) -> None:
-        self._good, self._bad = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(RETRIES_AT_ONCE)
-        by_ssh = [node for node in self._nodes if node.address.scheme == "ssh"]
-        due, was_complete = 0.0, False
-        async with asyncio.TaskGroup() as group:  # a bug in a task ends the thread, which the screen shows
-            tasks = [group.create_task(self._follow(node)) for node in self._nodes if node.address.scheme != "ssh"]
-            tasks += [group.create_task(self._follow_by_ssh(by_ssh))] if by_ssh else []
-            while not self._stop.is_set():
-                if time.monotonic() >= due or was_complete != self.is_complete:
-                    due, was_complete = time.monotonic() + self.interval, self.is_complete
+    def _run(self) -> None:
+        words = f"top --json --every {self.interval:g}"
+        start = partial(SupervisedProcess, timeout=5 * self.interval + TIMEOUT, name="ssh", exact=True)
+        by_ssh = (node for node in self._nodes if node.address.scheme == "ssh")
+        programs = {node: start(ssh_command(node.address, self.access, words)) for node in by_ssh}
+        due, was_complete, waiting = 0.0, False, [*programs]
+        try:
+            while not self._stop.wait(LOOK):
+                now = time.monotonic()
+                for node in self._clients:
+                    if node.due <= now:
+                        self._queues[node.failures > 0].put((node, node.due))
+                        node.due = inf
+                    elif now - node.begun > 2 * TIMEOUT and not node.asked:  # its name server does not answer
+                        node.fail(f"no complete answer in {TIMEOUT:g} s")
+                self._tend(programs, waiting)
+                if now >= due or was_complete != self.is_complete:
+                    due, was_complete = now + self.interval, self.is_complete
                     self._wake()
-                await asyncio.sleep(0.1)
-            for task in tasks:
-                task.cancel()
-        for node in self._nodes:
-            _close(node)
-        await asyncio.sleep(0)  # lets asyncio close the connections
+        finally:
+            for program in programs.values():
+                program.close()
 
     # -- pages
 
-    async def _follow(self, node: FollowedNode) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() - self.interval * random.random()  # noqa: S311  # spreads the requests over the interval
-        slot = self.interval / SLOTS
-        while True:
-            async with self._bad if node.failures else self._good:
-                try:
-                    async with asyncio.timeout(TIMEOUT):
-                        body = await self._ask(node)
-                    self._take(node, body)
-                except TimeoutError:
-                    self._lose(node, f"no complete answer in {TIMEOUT:g} s")
-                except (OSError, ConfigError, BadAnswer) as problem:
-                    self._lose(node, os_text(problem))
-                except ValueError:
-                    self._lose(node, NOT_HTTP)
-            if len(self._nodes) > MAX_KEPT:
-                _close(node)
+    def _work(self, queue: PageQueue) -> None:
+        """Ask the nodes of a queue, one after another, until the end."""
+        while (got := queue.get()) and not self._stop.is_set():
+            node, due = got
+            node.begun, client = time.monotonic(), self._clients[node]
+            try:
+                self._take(node, body_of(client, node.address, self.access))
+            except (ConfigError, Refused, Retryable) as problem:
+                node.fail(str(problem))
+            if len(self._clients) > MAX_KEPT:
+                client.close()
             pause = min(self.interval * 2 ** min(node.failures, 6), max(MAX_PAUSE, self.interval))
-            due = round(max(due + pause, loop.time()) / slot) * slot
-            await asyncio.sleep(due - loop.time())
+            node.due, node.begun = max(due + pause, time.monotonic()), inf
 
     def _take(self, node: FollowedNode, body: bytes) -> None:
         now, page = time.time_ns() / 1e9, hash(body)
@@ -210,77 +209,26 @@ class Poller:
             node.take(msgspec.structs.replace(node.line, seen=now))
             return
         if len(body) > MAX_LINES and body.count(b"\n") > MAX_LINES:
-            raise BadAnswer(f"its page has more than {MAX_LINES:,} lines")
-        seen = self._reader.read(body)
-        if not seen:
-            raise BadAnswer("its page has no metrics that are known here")
-        node.page = page
-        node.take(summarise(node.address.name, seen, now))
-
-    @staticmethod
-    def _lose(node: FollowedNode, why: str) -> None:
-        _close(node)
-        node.places = ()
-        node.fail(why)
-
-    async def _ask(self, node: FollowedNode) -> bytes:
-        """Return the page of a node; raise OSError, TimeoutError, BadAnswer or ConfigError."""
-        _, scheme, host, port, path = node.address
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        secrets = self.access.headers(host, secure=scheme == "https")
-        lines = (f"GET {path} HTTP/1.1", f"Host: {place}", "Accept: text/plain;version=0.0.4", "User-Agent: chipwatch")
-        request = "\r\n".join((*lines, *(f"{key}: {text}" for key, text in secrets.items()), "", "")).encode()
-        if node.link and node.link.is_open:
-            try:
-                return await node.link.ask(request)
-            except ConnectionError:  # the other side has closed the open connection
-                _close(node)
-        node.link = await self._connect(node)
-        return await node.link.ask(request)
-
-    async def _connect(self, node: FollowedNode) -> PageLink:
-        loop, address = asyncio.get_running_loop(), node.address
-        context, name = (self._context, address.host) if address.scheme == "https" else (None, None)
-        look = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
-        if not node.places:
-            node.places = [str(row[4][0]) for row in await loop.run_in_executor(DaemonThreads(), look)]
-        problem: OSError = OSError("no address")
-        for place in node.places:
-            try:
-                _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
-            except ssl.SSLCertVerificationError as fault:
-                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # no file helps a wrong name
-                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
-            except OSError as fault:  # asyncio's text is hard to read
-                problem = OSError(fault.errno, os.strerror(fault.errno)) if fault.errno else fault
-            else:
-                return link
-        raise problem
+            raise Retryable(f"its page has more than {MAX_LINES:,} lines")
+        with self._reading:
+            if not (seen := self._reader.read(body)):
+                raise Retryable("its page has no metrics that are known here")
+            node.page = page
+            node.take(summarise(node.address.name, seen, now))
 
     # -- ssh
 
-    async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
-        words, timeout = f"top --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
-        commands = {node: ssh_command(node.address, self.access, words) for node in nodes}
-        programs = {node: SupervisedProcess(command, timeout=timeout, name="ssh", exact=True)
-                    for node, command in commands.items()}  # fmt: skip
-        waiting = [*programs]
-        try:
-            while True:
-                connecting = sum(not node.asked for node in programs if node not in waiting)
-                for node in [waiting.pop(0) for _ in range(min(len(waiting), STARTS - connecting))]:
-                    try:
-                        programs[node].start(time.monotonic())
-                    except OSError as problem:
-                        node.fail(f"ssh cannot be started: {problem.strerror}")
-                for node, program in programs.items():
-                    if node not in waiting:
-                        self._read(node, program)
-                        await asyncio.sleep(0)
-                await asyncio.sleep(min(0.5, self.interval))
-        finally:
-            for program in programs.values():
-                program.close()
+    def _tend(self, programs: Mapping[FollowedNode, SupervisedProcess], waiting: list[FollowedNode]) -> None:
+        """Start the programs that may connect now, and read all others."""
+        connecting = sum(not node.asked for node in programs if node not in waiting)
+        for node in [waiting.pop(0) for _ in range(min(len(waiting), STARTS - connecting))]:
+            try:
+                programs[node].start(time.monotonic())
+            except OSError as problem:
+                node.fail(f"ssh cannot be started: {problem.strerror}")
+        for node, program in programs.items():
+            if node not in waiting:
+                self._read(node, program)
 
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
@@ -307,10 +255,40 @@ def ssh_command(address: NodeAddress, access: Access, words: str, *options: str)
     return [*SSH, *options, *port, "--", address.host, f"{quote(access.remote)} {words}"]
 
 
-def _close(node: FollowedNode) -> None:
-    link, node.link = node.link, None
-    if link:
-        link.close()
+def client_of(address: NodeAddress, tls: ClientTls) -> HttpClient:
+    """Return a client for the page of a node."""
+    _, scheme, host, port, path = address
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    return HttpClient(url, timeout=TIMEOUT, max_bytes=MAX_BODY, tls=tls, direct=True)
+
+
+def body_of(client: HttpClient, address: NodeAddress, access: Access, accept: str = TEXT) -> bytes:
+    """Return the page of a node; raise Retryable, Refused or ConfigError."""
+    headers = {"Accept": accept, "User-Agent": "chipwatch"}
+    answer = client.request("GET", "", None, headers | access.headers(address.host, secure=address.scheme == "https"))
+    if answer.status != 200:
+        words = answer.body[:100].decode(errors="replace").strip().partition("\n")[0]
+        is_text = words and words.isprintable() and words[0] != "<"
+        raise Retryable(f"status {answer.status}{f': {words}' if is_text else ''}")
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise Retryable("the answer is compressed, which was not asked for")
+    return answer.body
+
+
+def page_of(address: NodeAddress, access: Access) -> Callable[[], Sequence[Datapoint]]:
+    """Return a function that reads the page of a node, translated to our metrics; it raises what `body_of` raises."""
+    client = client_of(address, ClientTls(ca_file=access.ca_file, ca_option="--ca-file"))
+    reader = ExpositionReader(MAX_SERIES, lambda labels: labels)
+
+    def read() -> Sequence[Datapoint]:
+        with closing(client):
+            body = body_of(client, address, access, OPENMETRICS)
+        points, _ = reader.read(ScrapeResponse(body, body.endswith(b"# EOF\n"), whole=True), time.time_ns())
+        if not (known := [*points_of(points)]):
+            raise Retryable("its page has no metrics that are known here")
+        return known
+
+    return read
 
 
 def complete(source: Any, timeout: float) -> list[FleetNode]:

@@ -11,20 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 from chipwatch.base.redaction import one_line
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable, os_text
-from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.host.supervised_process import exit_text
-from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.show.fleet.hosts import NodeAddress
-from chipwatch.show.fleet.link import MAX_BODY
 from chipwatch.show.fleet.node import FleetNode
-from chipwatch.show.fleet.page import names, points_of, with_unit
-from chipwatch.show.fleet.poll import TIMEOUT, Access, Poller, ssh_command
+from chipwatch.show.fleet.page import names, with_unit
+from chipwatch.show.fleet.poll import Poller, page_of, ssh_command
 from chipwatch.show.fleet.screen import chosen, compose
 from chipwatch.show.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.show.top.draw import Line
@@ -33,8 +29,6 @@ from chipwatch.show.top.program import Top, show
 from chipwatch.show.top.screen import Look
 from chipwatch.show.top.terminal import Terminal, refused
 from chipwatch.show.top.view import Row, View
-
-MAX_SERIES: Final = 100_000
 
 
 @dataclass
@@ -114,25 +108,6 @@ class NodeFrames(Live):
             self.frames.put(Frame(at, points, troubles=trouble))
             self._wake()
             self._stop.wait(self._interval)
-
-
-def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datapoint]]:
-    """Return a function that reads the page of a node and translates it to our metrics."""
-    _, scheme, host, port, path = address
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
-    tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
-    client = HttpClient(url, timeout=TIMEOUT, max_bytes=MAX_BODY, tls=tls, direct=True)
-    reader = ExpositionReader(MAX_SERIES, lambda labels: labels)
-
-    def read() -> Iterable[Datapoint]:
-        headers = {"Accept": "text/plain;version=0.0.4", **access.headers(host, secure=scheme == "https")}
-        answer = client.request("GET", "", None, headers)
-        if answer.status != 200:
-            raise Retryable(f"status {answer.status}")
-        points, _ = reader.read(ScrapeResponse(answer.body, openmetrics=False, whole=True), time.time_ns())
-        return points_of(points)
-
-    return read
 
 
 def open_by_ssh(command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Reads the fleet and its jobs from a store with Prometheus' API, by PromQL."""
+"""Reads the fleet from a store with Prometheus' API, by PromQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import msgspec
 
 from chipwatch.base.redaction import one_line
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
-from chipwatch.history.job_records import JobRecord
 from chipwatch.jobs.verdict.rules import RULES, Seen
 from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.faults import url_fault
@@ -37,8 +36,6 @@ NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "
 BY: Final = ", ".join(NODE_LABELS)
 MAX_NAME: Final = 253
 """Most characters of a DNS name (RFC 1035)."""
-LATEST: Final = 1e11
-"""Latest time that can be true (s since the epoch): the year 5138."""
 RULE: Final = "chipwatch_rule"
 """Label that our queries add: the metric's name, which functions of PromQL drop; or OF_ONE for a RATIO up to 1."""
 FORGOTTEN: Final = "1h"
@@ -47,7 +44,6 @@ AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
 Sample = tuple[Mapping[str, str], float]
 """The labels of one series of an instant query, and its value."""
-OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
 
 
 class StoreRow(msgspec.Struct):
@@ -147,15 +143,6 @@ def _of_one() -> str:
     """Return a query for RATIO on the nodes with DCGM 4.7, where it is 0 to 1; it adds the label RULE."""
     new = " or ".join(f"count by ({BY}) ({name})" for name in BASE_UNITS)
     return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
-
-
-def _once(metric: str, span: str, word: str) -> str:
-    """Return a query for a counter's increase by `word`; a series that several targets scrape counts once."""
-    by, series = ", ".join(filter(None, (BY, word))), name_of(metric)
-    ways = ("exported_job", '{exported_job!=""}'), ("job", '{exported_job=""}')  # else `job` is the target's
-    return " or ".join(
-        f"max by ({', '.join((by, label, *OF_JOB[2:]))}) (increase({series}{which}[{span}]))" for label, which in ways
-    )
 
 
 def _wrong() -> str:
@@ -289,34 +276,3 @@ def node_of(labels: Mapping[str, str]) -> str:
 def job_of(labels: Mapping[str, str]) -> str:
     """Return our label `job`, which Prometheus renames if the target has that label."""
     return labels.get("exported_job") or labels.get("job", "")
-
-
-def jobs(client: PromClient, window: float) -> list[JobRecord]:
-    """Return the records of jobs that held an accelerator in the last `window` seconds; raise StoreFault."""
-    span, by = f"{max(60, round(window))}s", ", ".join(OF_JOB)
-    held_since = f"(timestamp({name_of(GPUS)})[{span}:1m]) or timestamp({name_of(GPUS)})"  # also in its first minute
-    records: dict[tuple[str, ...], JobRecord] = {}
-    for field, query in {
-        "since": f"min by ({by}) (min_over_time{held_since})",
-        "until": f"max by ({by}) (max_over_time{held_since})",
-        "state": f"sum by ({by}, state) ({_once('job.gpu.time', span, 'state')})",
-        "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', span, 'cause')})",
-        "memory_max": f"max by ({by}) (max_over_time({name_of('job.gpu.memory.max')}[{span}]))",
-        "energy": f"sum by ({by}) ({_once('job.energy', span, '')})",
-        "cost": f"sum by ({by}) ({_once('job.cost', span, '')})",
-    }.items():
-        for labels, value in client.ask(query):
-            space = labels.get("exported_namespace") or labels.get("namespace", "")
-            key = job_of(labels), space, labels.get("user", ""), labels.get("partition", "")
-            record = records.get(key)
-            if record is None:
-                job, namespace, user, partition = (one_line(word, 200) for word in key)
-                record = JobRecord(job, "", namespace, user, partition)
-                records[key] = record
-            if field in ("state", "cause"):
-                (record.seconds if field == "state" else record.idle)[one_line(labels.get(field, ""), LONGEST)] = value
-            elif field in ("since", "until") and not 0 < value < LATEST:
-                raise StoreFault(f"a job was seen at {value:g} s since 1970, which cannot be true")
-            else:
-                setattr(record, field, value)
-    return sorted((record for record in records.values() if record.since), key=lambda item: (item.since, item.job))

@@ -1,4 +1,4 @@
-"""The fleet and its jobs from a store with Prometheus' API; tests/proof/test_fleet.py asks a real one."""
+"""The fleet from a store with Prometheus' API; tests/proof/test_fleet.py asks a real one."""
 
 from contextlib import closing
 
@@ -8,7 +8,7 @@ from tests.doubles.promql import PromqlDouble
 from chipwatch.contract.errors import ConfigError
 from chipwatch.show.fleet import store
 from chipwatch.show.fleet.poll import Access, complete
-from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault, jobs
+from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault
 
 LONG = 60.0
 USED = "gpu_utilization_ratio or "
@@ -218,18 +218,3 @@ def test_amazons_store_gets_a_signature_of_its_service_and_region(monkeypatch):
     monkeypatch.setattr("chipwatch.net.aws_signer.find_spec", lambda _: None)
     with pytest.raises(StoreFault, match="needs botocore"):
         PromClient(url, Access()).ask("up")
-
-
-def test_jobs_have_the_times_of_their_states_over_all_nodes():
-    job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
-    answers = {
-        "min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],
-        'increase(job_gpu_time_seconds_total{exported_job=""}[3600s])': [({**job, "state": "busy"}, 7000.0), ({**job, "state": "held"}, 200.0)],
-        "job_gpu_idle_time_seconds_total": [({**job, "cause": "held"}, 200.0)],
-        "job_energy": [(job, 3.6e6)],
-    }  # fmt: skip
-    with PromqlDouble(answers) as double, closing(PromClient(double.url, Access())) as client:
-        (record,) = jobs(client, 3600.0)
-    assert (record.job, record.user, record.since, record.until) == ("41337", "ada", 1000, 4600)
-    assert (record.seconds, record.idle, record.energy) == ({"busy": 7000, "held": 200}, {"held": 200}, 3.6e6)
-    assert record.cost is None
