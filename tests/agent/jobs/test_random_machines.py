@@ -131,10 +131,10 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
 kinds = st.fixed_dictionaries({
     "seconds": st.sampled_from([0, 1, 5, 5, 5, 11, 400]),
     "activity": st.fixed_dictionaries({
-        "active": st.none() | st.floats(0, 1), "throttled": st.floats(0, 1), "lost": st.booleans(),
+        "active": st.sampled_from([0.0, 0.0, None]) | st.floats(0, 1), "throttled": st.floats(0, 1),
         "energy": st.floats(0, 5000).map(lambda joules: round(joules, 3)), "unlisted": st.sampled_from(["", "", "no"]),
-    }),
-    "pids": st.lists(st.sampled_from([10, 11]), unique=True),
+    }) | st.just({"active": 0.0, "energy": 90.0}) | st.just({"lost": True, "energy": 7.0}),
+    "pids": st.just([]) | st.lists(st.sampled_from([10, 11]), unique=True),
     "is_late": st.sampled_from([False, False, False, True]),
 })  # fmt: skip
 
