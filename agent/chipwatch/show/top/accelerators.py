@@ -56,6 +56,7 @@ COLUMNS: Final = (
     HISTORY,
     Column("memory", 8, _memory, lambda device: device.memory, percent=lambda device: device.memory),
     figures("tensor", 6, methodcaller("get", "tensor"), columns=FULL, optional=True),
+    figures("eff", 4, methodcaller("get", "efficiency"), columns=FULL, optional=True),
     Column("power", 9, _power, lambda device: device.get("power") or device.power, COMPACT),
     Column("temp", 4, _temperature, lambda device: device.get("temperature")),
     figures("clock", 5, methodcaller("get", "clock"), columns=FULL, optional=True),
@@ -64,7 +65,7 @@ COLUMNS: Final = (
     Column("job", 10, lambda device: (device.job, ""), columns=FULL, left=True, optional=True, snug=True),
     Column("user", 8, lambda device: (device.user, ""), columns=FULL, left=True, optional=True, snug=True),
 )
-YIELDING: Final = ("clock", "tensor", "history", "model")
+YIELDING: Final = ("clock", "tensor", "eff", "history", "model")
 """Columns that are dropped in this order until bars and graphs have LEAST cells."""
 
 
