@@ -86,7 +86,7 @@ REST: Final = ("unknown", "unseen")
 """States whose column is left out unless a job has them."""
 LEFT: Final = ("JOB", "USER", "STARTED", "IDLE BY", "NOW")
 """Columns of tables of jobs whose cells are aligned left."""
-EMPTY: Final = dict.fromkeys(("USER", "EFFICIENCY", "COST"), ("", "-")) | {state.upper(): ("", "0 %") for state in REST}
+EMPTY: Final = dict.fromkeys(("USER", "EFF", "COST"), ("", "-")) | {state.upper(): ("", "0 %") for state in REST}
 """Column -> cells that count as empty, "" for other columns. A column with only empty cells is left out."""
 LONGEST: Final = 40
 """Most characters of a job's name."""
@@ -181,8 +181,8 @@ def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> d
         "SINCE": amounts.clock(max(0.0, at - job["since"])),
         **{state.upper(): f"{share:.0f} %" for state, share in shares.items()},
         "MEMORY MAX": amounts.binary(job["memory_max"]) if job["memory_max"] else "-",
-        "EFFICIENCY": "-" if job["efficiency"] is None else f"{job['efficiency']:.0f} %",
-        "ENERGY": amounts.energy_of(job["energy"], job["joules"]) if job["energy"] else "-",
+        "EFF": "-" if job["efficiency"] is None else f"{job['efficiency']:.0f} %",
+        "ENERGY": amounts.energy(job["energy"]) if job["energy"] else "-",
         "COST": "-" if job["cost"] is None else f"${job['cost']:,.2f}",
         "NOW": _now(mine, at),
     }

@@ -245,8 +245,8 @@ def cells_of(record: JobRecord) -> dict[str, str]:
         "GPU MEMORY": amounts.binary(record.memory_max) if record.memory_max else "-",
         "CPU": f"{100 * (record.cpu or 0) / cpus:.0f} %" if cpus > 0 else "-",
         "MEMORY": amounts.binary(record.host_memory_max) if record.host_memory_max else "-",
-        "EFFICIENCY": "-" if record.efficiency is None else f"{record.efficiency:.0f} %",
-        "ENERGY": amounts.energy_of(record.energy, record.joules) if record.energy else "-",
+        "EFF": "-" if record.efficiency is None else f"{record.efficiency:.0f} %",
+        "ENERGY": amounts.energy(record.energy) if record.energy else "-",
         "COST": "-" if record.cost is None else f"${record.cost:,.2f}",
     }
     if isinstance(record, FleetJob):

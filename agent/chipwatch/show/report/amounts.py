@@ -31,12 +31,6 @@ def shares(parts: Mapping[str, float], total: float = 0.0) -> str:
     return ", ".join(f"{word} {percent:.0f} %" for percent, word in sorted(percents, reverse=True) if percent >= 0.5)
 
 
-def energy_of(joules: float, by_state: Mapping[str, float]) -> str:
-    """Format the energy of a job, with its share without a kernel: 0.71 kWh, 12 % idle."""
-    idle = by_state.get("stalled", 0.0) + by_state.get("held", 0.0)
-    return f"{energy(joules)}, {100 * idle / joules:.0f} % idle" if idle and joules else energy(joules)
-
-
 def stands_still(counted: float, drawn: float | None) -> bool:
     """Return True if an energy counter (J) counted less than a tenth of the energy by power readings (J)."""
     return counted < (drawn or 0.0) / 10
