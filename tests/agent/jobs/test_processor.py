@@ -316,8 +316,8 @@ def test_the_table_says_who_holds_what_now_and_what_is_free(monkeypatch):
     lines = as_text(machine.processor.answer()).splitlines()
     assert [line.split() for line in lines] == [
         ["JOB", "USER", "GPUS", "SINCE", "BUSY", "STALLED", "HELD", "THROTTLED", "LOST", "MEMORY", "MAX", "ENERGY", "COST", "NOW"],
-        ["41337", "ada", "4", "1:03:20", "90", "%", "10", "%", "0", "%", "0", "%", "0", "%", "61.0", "GiB", "0.13", "kWh,", "10", "%", "idle",
-         "$0.54", "0-3", "busy"],
+        ["41337", "ada", "4", "1:03:20", "90", "%", "10", "%", "0", "%", "0", "%", "0", "%", "61.0", "GiB", "0.13", "kWh", "$0.54",
+         "0-3", "busy"],
         ["41340", "bob", "2", "1:03:20", "0", "%", "31", "%", "69", "%", "0", "%", "0", "%", "24.0", "GiB", "-", "$0.27",
          "4,5", "held:", "no", "kernel", "since", "08:00"],
         ["-", "-", "2", "6", "lost;", "7", "free"],
