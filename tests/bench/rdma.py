@@ -19,7 +19,7 @@ ASKED = 8.0
 
 
 def eight_ports(effort: Effort) -> list[Figure]:
-    """Read eight ports at two levels, and a tick at which no reading is due."""
+    """Read eight ports at two levels."""
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -30,9 +30,6 @@ def eight_ports(effort: Effort) -> list[Figure]:
             found = sum(1 for _ in collector.collect(1))
             how = f"CPU of a reading of {PORTS} ports with {files} files each, {found} datapoints, mean of {TICKS} readings"
             figures.append(Figure(f"RDMA, 8 ports, level {level.name.lower()}", "ms", ASKED, values, how))
-        collector = RdmaCollector(RdmaCollector.Config(proc=root, sys=root))
-        values = measured(collector, Level.ALL, effort)
-        figures.append(Figure("the same at a tick between readings", "ms", 0.05, values, "CPU, mean of the ticks"))
     return figures
 
 

@@ -323,7 +323,11 @@ def test_validating_finds_what_assembling_would(installed, tmp_path, options, li
 @pytest.mark.parametrize(
     ("include", "options", "says"),
     [
-        (["memory.utilisation"], {}, "no metric fits 'memory.utilisation'; did you mean memory.utilization?"),
+        (
+            ["memory.utilisation"],
+            {},
+            "no metric fits 'memory.utilisation'; did you mean memory.utilization or tpu.memory.utilization?",
+        ),
         (["cpu.*", "xyzzy*"], {"collector": ["cpu"]}, "no metric fits 'xyzzy*'; `chipwatch list` prints all"),
         (["cpu.*", "disk.*"], {}, "no metric of the collectors that run fits cpu.*, disk.*"),
         (["agent.sink.*"], {}, "all metrics that fit are of level detailed or above; set level to detailed"),

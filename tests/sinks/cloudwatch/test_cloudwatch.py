@@ -321,7 +321,7 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     loaded = {
-        "base": ("redaction", "system", "version"),
+        "base": ("redaction", "system", "text", "version"),
         "contract": ("datapoint", "errors", "plugin", "sink", "trusted_clock"),
         "net": ("address", "aws_answers", "aws_regions", "aws_signer", "exchange", "faults", "http_client"),
     }
