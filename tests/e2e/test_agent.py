@@ -151,7 +151,7 @@ def test_the_first_datapoint_comes_soon(agent, until):
 
 def test_the_agent_tells_of_itself_on_request_and_stays_small(agent):
     words = ["--duration", "1", "--interval", "0.2", "--level", "detailed", "--format", "json"]
-    done = agent.run(*words, stdin=subprocess.DEVNULL)  # a process of its own, so that its memory is the agent's
+    done = agent.run(*words, stdin=subprocess.DEVNULL)  # forked, it would have this process's memory
     points = [json.loads(line) for line in done.stdout.splitlines()]
     rss = [p["value"] for p in points if p["name"] == "agent.memory.rss"]
     assert 5e6 < max(rss) < 40e6
