@@ -568,6 +568,10 @@ def test_a_terminal_keeps_one_table_in_place_unless_something_was_logged_since(t
     third, fourth = rows(3), rows(4)
     assert [third[:-4], fourth[:-4]] == [[*second, "a line"]] * 2, "the fourth replaced the third"
     assert [third[-3], fourth[-3]] == ["cpu            3 %", "cpu            4 %"]
+    below = sink_on(screen.stream)
+    for second in 1, 2:
+        below.write([CPU.point(AT + second * SECOND, 5.0, Dimensions(zone="日" * 70))])
+        assert "\x1b" not in screen.sent(), "a line took two rows"
     monkeypatch.setenv("TERM", "dumb")
     sink.write([CPU.point(AT + 5 * SECOND, 5.0)])
     assert "\x1b" not in screen.sent()
@@ -605,13 +609,11 @@ def rise(metric, increase, at=AT, **dims):
 
 
 def test_a_terminal_shows_the_host_then_accelerators_then_what_else_there_is(terminal):
-    memory = [gauge(f"memory.{name}", "By", "M.") for name in ("used", "available")]
-    path = gauge("disk.utilization", "%", "D.", dims=("path",))
     batch = [
         GPU_POWER.point(AT, 632.0, Dimensions(gpu="0")),
         gauge("container.cpu.limit", "1", "C.").point(AT, 3.0),
-        *(metric.point(AT, 2.0**30) for metric in memory),
-        path.point(AT, 41.0, Dimensions(path="/")),
+        *(gauge(f"memory.{name}", "By", "M.").point(AT, 2.0**30) for name in ("used", "available")),
+        gauge("disk.utilization", "%", "D.", dims=("path",)).point(AT, 41.0, Dimensions(path="/")),
         CPU.point(AT, 12.5),
     ]
     assert on_screen(terminal, batch) == [
@@ -638,13 +640,12 @@ def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_the
     quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
     happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]
     after = [rise(EVENTS, 0, AT + 2 * SECOND, kind="oom")]
-    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:-1] == [
-        "kernel log: nothing; none so far: network.errors"
-    ]
+    nothing = "kernel log: nothing; none so far: network.errors"
+    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:-1] == [nothing]
     for batches in ([quiet, happened], [quiet, happened, after]):
         row, line, *_ = on_screen(terminal, *batches)
         assert row.startswith("kernel oom  events")
-        assert line == "kernel log: nothing; none so far: network.errors"
+        assert line == nothing
 
 
 def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minute(terminal):
@@ -656,9 +657,8 @@ def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minut
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40)])
 def test_a_screen_has_every_accelerator_within_its_size(terminal, size):
-    host = [
-        gauge(f"{family}.utilization", "%", "H.").point(AT, 50.0) for family in ("cpu", "memory", "disk", "network")
-    ]
+    families = ("cpu", "memory", "disk", "network")
+    host = [gauge(f"{family}.utilization", "%", "H.").point(AT, 50.0) for family in families]
     names = ("power", "memory.used", "state", "temperature", "utilization", "fan", "clock", "ecc")
     metrics = [gauge(f"gpu.{name}", "%", "G.", dims=("gpu",)) for name in names]
     gpus = [metric.point(AT, 90.0, Dimensions(gpu=str(n))) for n in range(8) for metric in metrics]

@@ -74,7 +74,8 @@ class Table:
     Prints a table for each tick, as wide as `stream`: the host, a row for each accelerator, and the rest.
 
     On a terminal, each batch is a screen as high as the terminal, and rows keep their places. It is drawn over the
-    last one, unless the agent has logged something since then, the size has changed, or TERM is dumb: then below it.
+    last one, unless the agent has logged something since then, the size has changed, a line of the last one was too
+    wide, or TERM is dumb: then below it.
     `rest` returns the rows that the last screen had no room for.
     """
 
@@ -162,7 +163,7 @@ class Table:
         lines += [*end, "", ""]
         (last, *size), self._drawn = self._drawn, (len(lines) - 1, width, height)
         is_below = self._log.are_there or size != [width, height] or os.environ.get("TERM", "dumb") == "dumb"
-        self._log.are_there = False
+        self._log.are_there = any(cell_len(line) > width for line in lines)  # such a line takes several rows
         return ("" if is_below else f"\x1b[{last}F\x1b[J") + "\n".join([*news, *lines])
 
 

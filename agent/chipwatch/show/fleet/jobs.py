@@ -26,8 +26,8 @@ from chipwatch.show.fleet.poll import RETRIES_AT_ONCE, Access, page_of, ssh_comm
 from chipwatch.show.fleet.store import BY, PromClient, name_of, node_of
 from chipwatch.show.report import amounts
 
-LATEST: Final = 1e11
-"""Latest time that can be true (s since the epoch): the year 5138."""
+LATEST, MOST = 1e11, 1e18
+"""Latest time (s since the epoch; the year 5138), and the largest amount, in any unit, that can be true."""
 MINUTE, APART, SETTLED = 60.0, 300.0, 600.0
 """
 Seconds by which a store's times may differ from the true ones; by which a node may begin later, or end earlier, than
@@ -169,14 +169,16 @@ def joined(parts: Iterable[FleetJob], silent: dict[str, str]) -> list[FleetJob]:
     Return one record for each run of a job; `silent` nodes may have parts, too.
 
     Parts of one name belong to one run, unless all others had ended a minute before one began, or its node has a part
-    in the run. A node with a time that cannot be true becomes silent.
+    in the run. A node with a time or an amount that cannot be true becomes silent.
     """
     runs: dict[tuple[str, ...], list[list[FleetJob]]] = defaultdict(list)
     for part in sorted(parts, key=lambda part: part.since):
         mine = runs[part.kind, part.namespace, part.job]
         ends = {other.nodes[0]: other.until + other.end_unseen + MINUTE for other in mine[-1]} if mine else {}
-        if not 0 <= part.since <= LATEST >= part.until >= 0:
-            silent[part.nodes[0]] = "its times cannot be true"
+        told = *msgspec.structs.astuple(part), *part.seconds.values(), *part.idle.values(), *part.joules.values()
+        are_true = all(0 <= value <= MOST for value in told if isinstance(value, int | float))
+        if max(part.since, part.until) > LATEST or not are_true:
+            silent[part.nodes[0]] = "its figures cannot be true"
         elif part.nodes[0] not in ends and part.since <= max(ends.values(), default=-inf):
             mine[-1].append(part)
         else:
@@ -241,7 +243,7 @@ def cells_of(record: JobRecord) -> dict[str, str]:
         "ELAPSED": amounts.clock(max(0.0, elapsed)) if record.since else "-",
         "GPU TIME": amounts.clock(charged),
         "GPU": f"{100 * worked / seen:.0f} %" if seen > 0 else "-",
-        "IDLE BY": f"{cause} {100 * idle / charged:.0f} %" if idle and charged else "-",
+        "IDLE BY": one_line(f"{cause} {100 * idle / charged:.0f} %") if idle and charged else "-",
         "GPU MEMORY": amounts.binary(record.memory_max) if record.memory_max else "-",
         "CPU": f"{100 * (record.cpu or 0) / cpus:.0f} %" if cpus > 0 else "-",
         "MEMORY": amounts.binary(record.host_memory_max) if record.host_memory_max else "-",

@@ -226,9 +226,8 @@ class Poller:
                 programs[node].start(time.monotonic())
             except OSError as problem:
                 node.fail(f"ssh cannot be started: {problem.strerror}")
-        for node, program in programs.items():
-            if node not in waiting:
-                self._read(node, program)
+        for node in programs.keys() - waiting:
+            self._read(node, programs[node])
 
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
@@ -296,6 +295,5 @@ def complete(source: Any, timeout: float) -> list[FleetNode]:
     deadline = time.monotonic() + timeout
     while not source.is_complete and time.monotonic() < deadline:
         time.sleep(0.02)
-    lines: list[FleetNode] = source.lines()
-    lines = [FleetNode(line.node, "no answer yet") if line.verdict == WAITING else line for line in lines]
+    lines = [FleetNode(line.node, "no answer yet") if line.verdict == WAITING else line for line in source.lines()]
     return sorted(lines, key=lambda node: node.place)

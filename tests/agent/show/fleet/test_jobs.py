@@ -43,10 +43,10 @@ def test_a_job_that_was_requeued_under_its_number_has_two_records_and_other_jobs
 
 def test_a_node_that_was_not_there_for_all_of_the_job_one_that_is_silent_and_one_that_lies_are_named():
     silent = {"d": "no answer"}
-    (record,) = joined([part("a"), part("b", until=4280.0), part("c", since=1600.0), part("e", until=1e300)], silent)
-    lies = {"e": "its times cannot be true"}
-    assert record.missing == {"b": "the last 12 min", "c": "the first 10 min", "d": "no answer"} | lies
-    assert silent == {"d": "no answer"} | lies
+    liars = [part("e", until=1e300), part("f", energy=1e300), part("g", seconds={"busy": -1.0})]
+    (record,) = joined([part("a"), part("b", until=4280.0), part("c", since=1600.0), *liars], silent)
+    assert silent == {"d": "no answer"} | dict.fromkeys("efg", "its figures cannot be true")
+    assert record.missing == {"b": "the last 12 min", "c": "the first 10 min"} | silent
 
 
 def test_the_worst_node_is_the_one_that_lost_the_largest_share_of_its_time():
