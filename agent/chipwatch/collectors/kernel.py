@@ -166,8 +166,11 @@ STATE: Final = "kernel.json"
 """Name of the file in the state folder."""
 MAX_STATE: Final = 1 << 16
 """Most bytes of that file."""
-ZEROS: Final = 15.0
-"""Seconds between two readings that also have the kinds without events."""
+ZEROS: Final = 11.0
+"""
+Seconds, at least, between two readings that also have the kinds without events. With readings 4.5 to 6 s apart these
+are at most 15 s apart: for so long a new series stays on a page of metrics.
+"""
 SAVE: Final = 60.0
 """Most seconds between two saves. A new count is saved at once."""
 MAX_MESSAGE: Final = 300

@@ -77,8 +77,8 @@ class Page:
     Keeps the points of the last tick, and writes them as text once for each format that is requested.
 
     A series with a sample in each tick leaves the page at the first tick without one. If it has a sample every n ticks,
-    it stays n ticks. While its period is not known, it stays as long as the slowest collectors pause. Several threads
-    may use the page.
+    it stays n ticks, and one more, since a reading may be late. While its period is not known, it stays as long as the
+    slowest collectors pause. Several threads may use the page.
     """
 
     def __init__(self, *, interval: float = 5.0, machine_labels: bool = False, timestamps: bool = False) -> None:
@@ -134,8 +134,7 @@ class Page:
                     expected is not None
                     and expected.dims is point[2]
                     and expected.metric is point[0]
-                    and (stays := expected.stays) == now - expected.seen
-                    and (stays == 1 or expected.gaps.count(stays) == RHYTHM)
+                    and ((gap := now - expected.seen) == expected.stays == 1 or expected.gaps.count(gap) == RHYTHM)
                 ):
                     expected.point, expected.seen = point, now
                     fresh += 1
@@ -280,9 +279,9 @@ class Page:
 
 @lru_cache(1000)
 def _rhythm(*gaps: int) -> tuple[tuple[int, ...], int]:
-    """Return these gaps, as one tuple for all series, and the longest one, at most twice the next longest."""
+    """Return these gaps, as one tuple for all series, and how long a series with them stays on the page."""
     *_, second, longest = (1, 1, *sorted(gaps))
-    return gaps, min(longest, 2 * second)
+    return gaps, min(longest + (longest > 1), 2 * second)
 
 
 def _head(name: str, texts: Mapping[str, str]) -> str:
