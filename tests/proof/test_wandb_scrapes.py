@@ -26,15 +26,12 @@ def flat(port):
     return {name: float(value) for name, value in (line.split(" ") for line in lines if not line.startswith("#"))}
 
 
-def by_name(points):
-    return {point["name"]: point["value"] for point in points}
-
-
 def test_the_run_has_the_series_of_both_nodes_with_their_labels_in_the_names(agent, until, tmp_path):
     ports = {"node-0": free_port(), "node-1": free_port()}
     running = [start(agent, port, "--interval", "1", "--level", "all") for port in ports.values()]
     names = until(lambda: all(map(flat, ports.values())) and flat(ports["node-0"]), LONG)
-    printed = until(lambda: (now := by_name(running[0].points())).keys() >= {"memory.total", "disk.used"} and now, LONG)
+    both = {"memory.total", "disk.used"}
+    printed = until(lambda: (now := {p["name"]: p["value"] for p in running[0].points()}).keys() >= both and now, LONG)
     endpoints = [f"{node}=http://127.0.0.1:{port}/flat" for node, port in ports.items()]
     env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     for seconds in TRIES:
