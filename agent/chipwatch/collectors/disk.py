@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,6 @@ from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
-from chipwatch.host.pace import CALM, Clock, Pace
 from chipwatch.host.procfs import SystemSource, close_all
 
 SECTOR: Final = 512
@@ -167,13 +165,12 @@ class DiskCollector(Collector):
     )  # fmt: skip
     needs = Needs(level=True, state=True)
 
-    def __init__(self, config: Config, statvfs: Statvfs = os.statvfs, clock: Clock = time.monotonic) -> None:
-        """`statvfs` and `clock` (monotonic seconds): of the system, or fakes."""
+    def __init__(self, config: Config, statvfs: Statvfs = os.statvfs) -> None:
+        """`statvfs`: os.statvfs or a fake."""
         self._config = config
         space = partial(_space, statvfs) if sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
-        self._pace, self._problems = Pace(CALM, clock), list[str]()
         self._io: SystemSource[Counts] | None = None
         self._kept: LastValues | None = None
 
@@ -200,19 +197,18 @@ class DiskCollector(Collector):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        if self._pace.is_due():
-            self._problems = []
-            for path in self._paths:
-                space = self._space_of(path)
-                if isinstance(space, _Space):
-                    yield from _space_points(at, space, path.dims, self._level)
-                else:
-                    self._problems.append(space)
+        problems = []
+        for path in self._paths:
+            space = self._space_of(path)
+            if isinstance(space, _Space):
+                yield from _space_points(at, space, path.dims, self._level)
+            else:
+                problems.append(space)
         yield from self._table.points(at, self._activity())
         if self._kept:
             self._kept.save(at)
-        if self._problems:
-            raise PartlyCollected(self._problems)
+        if problems:
+            raise PartlyCollected(problems)
 
     def describe(self) -> str:
         paths, disks = len(self._paths), list(self._activity())

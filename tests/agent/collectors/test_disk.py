@@ -3,7 +3,6 @@ import os
 import shutil
 import sys
 import threading
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,9 +53,9 @@ def host(tmp_path):
 def opened(begun):
     """Open a collector."""
 
-    def make(proc: Path, statvfs=statvfs, level: Level = Level.BASIC, clock=None, **config) -> DiskCollector:
-        config, clock = {"sys": proc / "no-sys"} | config, clock or count(0, 5).__next__
-        return begun(DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs, clock), level)
+    def make(proc: Path, statvfs=statvfs, level: Level = Level.BASIC, **config) -> DiskCollector:
+        config.setdefault("sys", proc / "no-sys")
+        return begun(DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs), level)
 
     return make
 
@@ -158,17 +157,6 @@ def test_a_file_system_that_hangs_loses_only_its_own_points_and_is_called_once(h
     collector._paths[0].blocking_call.close()
     calls[0].join(LONG)
     assert [p.dims["path"] for p in collector.collect(at=8) if p.metric is USED] == ["/mnt/nfs/test", "/"]
-
-
-def test_space_is_read_each_five_seconds_where_ticks_are_more_frequent(host, opened):
-    now = [0.0]
-    collector = opened(host, clock=lambda: now[0])
-    seen = []
-    for now[0] in (0.0, 1.0, 2.0, 5.0, 6.0):
-        metrics = {p.metric for p in collector.collect(at=7)}
-        seen.append(USED in metrics)
-        assert READ in metrics
-    assert seen == [True, True, False, False, True]
 
 
 def test_a_missing_path_is_named(host, opened):
