@@ -33,7 +33,7 @@ LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
 """Most seconds that the last delivery takes after the stop. What is not delivered by then stays in the spools."""
-LONGEST_WAIT: Final = 5.0
+LONGEST_WAIT: Final = 1.0
 """Longest single wait in seconds. Python calls the handler of a signal only after a wait that has just begun."""
 WORKING: Final = 0.95
 """Share of the time for which a device must work to count as busy."""
