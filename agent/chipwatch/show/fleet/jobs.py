@@ -23,7 +23,7 @@ from chipwatch.jobs.accounting import STATES, UNKNOWN, UNSEEN
 from chipwatch.show.fleet.hosts import NodeAddress, output_of
 from chipwatch.show.fleet.node import GPUS, LONGEST
 from chipwatch.show.fleet.poll import RETRIES_AT_ONCE, Access, page_of, ssh_command
-from chipwatch.show.fleet.store import BY, PromClient, name_of, node_of
+from chipwatch.show.fleet.store import BY, PromClient, name_of, node_of, own_label
 from chipwatch.show.report import amounts
 
 LATEST, MOST = 1e11, 1e18
@@ -73,8 +73,7 @@ class JobParts(dict[tuple[str, ...], FleetJob]):
 
     def of(self, node: str, labels: Mapping[str, str]) -> FleetJob:
         """Return the part of a job on a node, a new one for a new job."""
-        names = ("job", "namespace", "user", "partition")  # Prometheus renames a label that the target has, too
-        named = {key: one_line(labels.get(f"exported_{key}") or labels.get(key, ""), 200) for key in names}
+        named = {key: one_line(own_label(labels, key), 200) for key in ("job", "namespace", "user", "partition")}
         return self.setdefault((node, *named.values()), msgspec.convert({**named, "nodes": [node]}, FleetJob))
 
     def add(self, node: str, field: str, labels: Mapping[str, str], value: Any) -> None:

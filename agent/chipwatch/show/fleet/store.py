@@ -255,7 +255,7 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
         if entry := own_names().get(metric):
             yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
     elif key == "gpus":
-        yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
+        yield Seen(GPUS, {**labels, "job": own_label(labels, "job")}, value)
     elif series := series_of(labels.get(RULE) or labels.get("__name__", ""), labels):
         yield Seen(series.metric, series.dims, value * series.factor)
         yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
@@ -273,6 +273,6 @@ def node_of(labels: Mapping[str, str]) -> str:
     return short(name, MAX_NAME) or "-"
 
 
-def job_of(labels: Mapping[str, str]) -> str:
-    """Return our label `job`, which Prometheus renames if the target has that label."""
-    return labels.get("exported_job") or labels.get("job", "")
+def own_label(labels: Mapping[str, str], key: str) -> str:
+    """Return a label of ours, which Prometheus renames if the target has it, too."""
+    return labels.get(f"exported_{key}") or labels.get(key, "")
