@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from tools import fleet, hardware, installers, messages, name_pages, schema, verdict
 from tools.compact import compact
-from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, PRODUCTS, dashboards, products
+from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, PRODUCTS, dashboards, products, terraform_aws, terraform_google
 from tools.golden import of_catalogue
 from tools.pages import DOCUMENT, IDENTITY, OTEL_NAMES, ROOT, document, names, otel_names
 
@@ -87,11 +87,16 @@ def test_the_page_on_the_names_of_opentelemetry_is_the_profile():
     assert otel_names().splitlines() == OTEL_NAMES.read_text(encoding="utf-8").splitlines(), STALE
 
 
-def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
-    made = dashboards()
-    assert {path.name: text for path, text in made.items()} == {
-        path.name: path.read_text(encoding="utf-8") for path in DASHBOARDS.glob("*.json")
-    }, STALE
+@pytest.mark.parametrize(
+    ("made", "files"),
+    [
+        (dashboards, "tests/golden/dashboards/*"),
+        (terraform_aws, "terraform/aws/**/generated/*/*"),
+        (terraform_google, "terraform/google/**/generated/*/*"),
+    ],
+)
+def test_the_dashboards_and_alarms_are_what_the_collectors_declare(made, files):
+    assert {path: path.read_text(encoding="utf-8") for path in ROOT.glob(files)} == made(), STALE
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +195,7 @@ def test_short_documents_keep_their_values(text):
 
 
 def test_each_generated_file_is_marked_for_reviews():
-    folders = (DASHBOARDS, *ROOT.glob("terraform/*/modules/*/generated"))
-    paths = {path for folder in folders for path in folder.rglob("*.*")} | {DOCUMENT, OTEL_NAMES, messages.GOLDEN}
+    paths = {*DASHBOARDS.glob("*.*"), *ROOT.glob("terraform/**/generated/*/*"), DOCUMENT, OTEL_NAMES, messages.GOLDEN}
     paths |= {schema.SCHEMA, fleet.TABLE, verdict.situations.TABLE, *installers.installers()}
     names = [str(path.relative_to(ROOT)) for path in paths]
     assert len(names) > 60
