@@ -224,7 +224,7 @@ publish-image:
 site: $(SITE)/stamp
 	$(SITE)/bin/python -m tools.site $(ARGS)
 
-# All that a release needs but publishing. docs/releasing.md says what a person does then.
+# All that a release needs but publishing. docs/maintain/releasing.md says what a person does then.
 release-check: test test-deploy-files proof wheelhouse sbom chart packages site
 	$(BIN)/python -m tools.release
 

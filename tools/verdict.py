@@ -1,4 +1,4 @@
-"""Makes the table of rules in docs/node-health.md, and the table of situations by caller."""
+"""Makes the table of rules in docs/verdict-rules.md, and the table of situations by caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.jobs.verdict.callers import CALLERS, code_of
 from chipwatch.jobs.verdict.rules import RULES, Rule
 
-PAGE = Path(__file__).parents[1] / "docs/node-health.md"
+PAGE = Path(__file__).parents[1] / "docs/verdict-rules.md"
 BEGIN, END = "<!-- rules of chipwatch verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
 HEADS = ("signal", "message", "level", " ".join(CALLERS), "incident", "source", "test")
 TESTS = {
@@ -25,7 +25,7 @@ EACH = "jobs/verdict/test_rules.py::test_each_rule_holds_for_its_series_and_not_
 
 
 def page() -> str:
-    """Return docs/node-health.md with its table of rules."""
+    """Return docs/verdict-rules.md with its table of rules."""
     head, mark, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (mark and end):

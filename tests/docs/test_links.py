@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ecs-sidecar/README.md")]
 PAGES += [
     *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/maintain/*.md"),
     *ROOT.glob("docs/runbooks/*.md"),
     *ROOT.glob("helm/*/README.md"),
     *ROOT.glob("terraform/*/README.md"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tools import site
 
-ORDER = ["Start", "Look", "Send", "Fleets", "Hardware", "Jobs", "Extend", "Reference"]
+ORDER = ["Start", "Look", "Send", "Fleets", "Hardware", "Jobs", "Extend", "Reference", "Maintain"]
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class Figures:
 
 
 def table(parts: list[Figures]) -> str:
-    """Return the figures for docs/faults.md."""
+    """Return the figures for docs/maintain/proof.md."""
     lines = ["| part | trials | counted | failures | seed | seconds |", "|---|---|---|---|---|---|"]
     for part in parts:
         counted = ", ".join(f"{name} {count:,}" for name, count in part.counts.items())

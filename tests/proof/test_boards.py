@@ -117,7 +117,7 @@ def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, name
 
 
 def test_the_query_for_free_gpus_counts_them_by_model_and_partition(programs, tmp_path):
-    query = re.search(r"```text\n(count by \(model.*?)```", (ROOT / "docs/jobs.md").read_text(), re.DOTALL)[1]
+    query = re.search(r"```text\n(count by \(model.*?)```", (ROOT / "docs/job-records.md").read_text(), re.DOTALL)[1]
     told = (ROOT / "tests/fixtures/fleet/free_gpus.json").read_text().replace('"QUERY"', json.dumps(query))
     (tmp_path / "test.json").write_text(told)
     command = [programs / "promtool", "test", "rules", tmp_path / "test.json"]

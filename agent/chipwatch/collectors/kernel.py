@@ -1,4 +1,4 @@
-"""Counts messages of the kernel that report trouble, by kind; docs/node-health.md."""
+"""Counts messages of the kernel that report trouble, by kind; docs/node-metrics.md."""
 
 from __future__ import annotations
 

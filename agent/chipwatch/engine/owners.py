@@ -1,4 +1,4 @@
-"""Says on each point of a device who holds the device, for the sinks that want it; docs/jobs.md."""
+"""Says on each point of a device who holds the device, for the sinks that want it; docs/job-metrics.md."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class JobRecord(RecordedJob):
     """Joules; `joules` has them by state of the devices."""
     joules: dict[str, float] = {}
     efficiency: float | None = None
-    """Operations of the devices' tensor cores, of their dense peak (%), where the devices report it; docs/jobs.md."""
+    """Operations of the devices' tensor cores, of their dense peak (%), where reported; docs/efficiency.md."""
     cost: float | None = None
     cpu: float | None = None
     cpus: float | None = None

@@ -108,7 +108,7 @@ def test_a_kill_loses_less_than_a_minute_of_values(fresh):
 
 
 def test_after_a_kill_a_device_that_reset_in_place_and_passed_what_was_saved_is_not_noticed(agents):
-    """The limit of the law: docs/faults.md and the decision name it."""
+    """The limit of the law: docs/maintain/faults.md and the decision name it."""
     agents.read(AT + 59 * S, 900)
     agents.start()
     assert agents.read(AT + 1000 * S, 800) == (800, BOOT)

@@ -1,4 +1,4 @@
-"""Finds the jobs on this machine: Slurm's jobs, and the owners of processes on accelerators; docs/jobs.md."""
+"""Finds the jobs on this machine: Slurm's jobs, and the owners of processes on accelerators; docs/job-sources.md."""
 
 from __future__ import annotations
 
