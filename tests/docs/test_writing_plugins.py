@@ -162,7 +162,7 @@ def test_a_check_says_where_a_sink_sends_that_does_not_describe_itself(run):
 
 
 def test_both_sinks_of_the_page_send_under_their_own_names(run, tmp_path):
-    _, instances, _ = shown(PAGES["chipwatch_udp"], "toml")
+    _, instances = shown(PAGES["chipwatch_udp"], "toml")
     assert {table["type"] for table in tomllib.loads(instances)["sinks"].values()} == {"udp"}
     file = tmp_path / "agent.toml"
     with (

@@ -1,4 +1,4 @@
-"""A sink in a separate wheel has a price, a dashboard and alarms like ours: the example of docs/writing-a-sink.md."""
+"""A sink in a separate wheel has a price, a dashboard and alarms like ours: the examples of docs/."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests import wheels
 
-PAGE = (Path(__file__).parents[2] / "docs/writing-a-sink.md").read_text()
+PAGE = "".join((Path(__file__).parents[2] / f"docs/writing-a{one}.md").read_text() for one in ("-sink", "n-advisor"))
 
 
 def shown(language):

@@ -177,7 +177,7 @@ def test_a_group_whose_instances_are_all_dead_stays_in_alarm_and_so_does_one_wit
         assert states(alarm, points, [18]) == [state]
         assert set(states(alarm, points, LATER)) == {"ALARM"}
     nobody = [one._replace(sum=0.0, minimum=0.0, maximum=0.0) for one in group]
-    assert states(alarm, nobody, [20]) == ["ALARM"], "docs/dashboards.md says so: no points, no value of the expression"
+    assert states(alarm, nobody, [20]) == ["ALARM"], "docs/alarms.md says so: no points, no value of the expression"
 
 
 def test_what_else_was_wrong_with_a_machine_is_over_when_it_dies(alarms):

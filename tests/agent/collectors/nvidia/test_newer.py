@@ -9,7 +9,7 @@ from chipwatch.collectors.nvidia.fields import DRAIN, RECOVERY, RESET, DriverFie
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, SWITCHES
 from chipwatch.contract.datapoint import Level, counter
 
-PAGE = Path(__file__).parents[4] / "docs/nvidia.md"
+PAGE = Path(__file__).parents[4] / "docs/nvidia-fields.md"
 WANTED = {
     5, 6, 29, 30, 31, 144, *range(161, 164), 165, 170, 171, *range(173, 184), *range(193, 197), *range(206, 216),
     *range(219, 223), RESET, DRAIN, RECOVERY, *range(231, 251), *range(289, 296), 297, *range(301, 308),

@@ -253,7 +253,7 @@ def test_impossible_values_are_absent(fake, watch):
     assert read["gpu.memory.activity{gpu=0}"] == 12
 
 
-# Model: dense TFLOPS of FP16 and multiprocessors, by the data sheets; operations of FP16 in a clock of one: docs/nvidia.md.
+# Model: dense TFLOPS of FP16 and multiprocessors, by the data sheets; operations of FP16 in a clock of one: docs/nvidia-fields.md.
 CHIPS = {
     "NVIDIA H100 80GB HBM3": (989.4, 132, 4096), "NVIDIA H200": (989.5, 132, 4096), "NVIDIA GH200 480GB": (989.5, 132, 4096),
     "NVIDIA GH200 144G HBM3e": (989.5, 132, 4096), "NVIDIA H100 PCIe": (756, 114, 4096),
