@@ -22,6 +22,7 @@ PAGES = {
     "chipwatch_memory_share": "docs/writing-a-processor.md",
 }
 """Module -> the page that shows it."""
+CONTRACT = ROOT / "docs/plugin-contract.md"
 SHARE = "memory.per_busy_cpu"
 
 
@@ -214,14 +215,8 @@ def test_the_three_lines_of_a_counter_keep_the_contract():
     assert [point.value for point in chipwatch.check_collector(world["Link"]())] == [17, 17, 17]
 
 
-def test_the_page_on_sinks_has_the_defaults_of_the_limits():
-    page, limits = (ROOT / PAGES["chipwatch_udp"]).read_text(), chipwatch.Limits(max_points=1)
-    assert f"| `window`, `flush` | your defaults in seconds ({limits.window:g} and {limits.flush:g})" in page
-    assert f"refuses a point ({limits.max_age}: any age)" in page
-
-
 def test_every_need_and_every_method_of_a_base_is_explained_on_some_page():
-    pages = "".join((ROOT / page).read_text() for page in PAGES.values())
+    pages = "".join(page.read_text() for page in (CONTRACT, *ROOT.glob("docs/writing-*.md")))
     bases = (chipwatch.Collector, chipwatch.Processor, chipwatch.Sink, chipwatch.Advisor)
     methods = {name for base in bases for name, member in vars(base).items() if callable(member) and name[0] != "_"}
     assert [name for name in methods if not re.search(rf"\b{name}\(|`{name}`", pages)] == []
@@ -255,8 +250,10 @@ def test_the_page_of_a_plugin_fits_one_screen_and_its_example_passes_its_test(mo
     world["test_it_reads_a_zone"](tmp_path)
 
 
-def test_the_page_on_sinks_has_every_field_of_a_point_and_of_the_limits():
-    page = (ROOT / PAGES["chipwatch_udp"]).read_text()
+def test_the_contract_has_every_field_of_a_point_and_of_the_limits_with_its_defaults():
+    page, limits = CONTRACT.read_text(), chipwatch.Limits(max_points=1)
+    assert f"| `window`, `flush` | your defaults in seconds ({limits.window:g} and {limits.flush:g})" in page
+    assert f"refuses a point ({limits.max_age}: any age)" in page
     rows = re.findall(r"(?m)^\| `(\w+)` \| `?\w+.* \| .* \| .* \|$", page)
     assert tuple(rows[: len(chipwatch.Datapoint._fields)]) == chipwatch.Datapoint._fields
     assert {field.name for field in dataclasses.fields(chipwatch.Limits) if f"`{field.name}`" not in page} == set()
