@@ -70,7 +70,7 @@ PEAKS: Final = {
 """
 Model -> clock (MHz) at which its tensor cores reach the maker's dense peak; of 29 November 2026.
 
-It is the peak divided by the operations of all multiprocessors in a clock; docs/nvidia-fields.md has these and their sources.
+The peak divided by the operations of all multiprocessors in a clock; docs/nvidia-fields.md has both, with sources.
 """
 SHARES: Final = {
     1: FieldRow(_gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED)),
