@@ -70,8 +70,10 @@ class PageSeries(NamedTuple):
 @cache
 def names() -> dict[str, PageName]:
     """Return the meaning of each name that a page may have: ours, then other tools'."""
-    rows = json.loads(Path(__file__).with_name("names.json").read_bytes())
-    table = {name: PageName(Metric(row[0], Kind(row[2]), row[1], ""), row[3]) for name, row in rows.items()}
+    table: dict[str, PageName] = {}
+    for ending, kind, unit, factor, *listed in json.loads(Path(__file__).with_name("names.json").read_bytes()):
+        for name in listed:
+            table[name.replace(".", "_") + ending] = PageName(Metric(name, Kind(kind), unit, ""), factor)
     ours = {entry.metric.name: entry.metric for entry in table.values()}
     for tool in PROFILES:
         for metric, theirs in profile(tool).names.items():
