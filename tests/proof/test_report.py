@@ -1,6 +1,7 @@
 """The page of `chipwatch report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -22,6 +23,8 @@ INKED = """[...document.querySelectorAll('.uplot canvas')].filter((canvas) => {
 TIMES = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector('.uplot')).map((f) => f.querySelector('time').textContent)"
 LABELS = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector('.uplot')).map((f) => f.panel.u.scales.x).map((x) => [x.min, x.max])"
 PLACE = "(() => { const r = document.querySelector('#charts figure:nth-of-type(2) .u-over').getBoundingClientRect(); return [r.left, r.top, r.width, r.height] })()"
+MEANINGS = "[...document.querySelectorAll('.meanings dd')].map((dd) => dd.textContent && dd.previousSibling.childNodes[1].data.trim())"
+DIFFERENCES = "[...document.querySelectorAll('section.table')[1].querySelectorAll('td')]"
 AGENT = (sys.executable, "-m", "chipwatch")
 HOSTILE = "</script><script>window.struck = 1</script><img src=x onerror='window.struck = 2'>"
 
@@ -127,10 +130,9 @@ def test_charts_are_drawn_and_cursor_zoom_and_keys_work_without_an_error_or_a_re
         browser.press("0")
         browser.press("d")
         browser.until("document.querySelectorAll('figure .legend')[3].children.length === 8", 30)
-        browser.press("d")
-        browser.press("t")
+        for key in "dt?":
+            browser.press(key)
         assert browser.evaluate("document.documentElement.dataset.theme") == "light"
-        browser.press("?")
         browser.until("document.querySelector('dialog').open", 30)
         browser.evaluate("document.querySelector('dialog').close()")
         browser.press("/")
@@ -144,13 +146,28 @@ def test_charts_are_drawn_and_cursor_zoom_and_keys_work_without_an_error_or_a_re
             60,
         )
         assert browser.evaluate(INKED) > 20
-        browser.evaluate("document.querySelector('#figures').open = false")
+        browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = each.first })")
         browser.evaluate("scrollTo(0, 0)")
+        assert browser.evaluate(MEANINGS) == ["busy", "idle", "no process", "data", "other"]
         FOLDER.mkdir(exist_ok=True)
         (FOLDER / "report.png").write_bytes(browser.screenshot())
-        assert browser.pdf().startswith(b"%PDF")
+        assert len(re.findall(rb"/Type\s*/Page\b", browser.pdf())) == 2
+        browser.screen(390, 844)
+        browser.until("document.documentElement.scrollWidth <= 390", 30)
         assert browser.errors() == []
         assert browser.requests() == [address]
+
+
+def test_two_runs_are_compared_with_the_largest_difference_first(tmp_path):
+    for name, value, at in (("before", 40.0, START), ("after", 80.0, START + 10**14)):
+        columns = [series("gpu.utilization", [value, value + 5], gpu=gpu, start=at) for gpu in "01"]
+        columns += [series("cpu.utilization", [50.0, 50.0], start=at)]
+        write(recorded(*columns, host=name), tmp_path / f"{name}.chipwatch")
+    subprocess.run([*AGENT, "report", "before.chipwatch", "after.chipwatch"], cwd=tmp_path, check=True)
+    with Page((tmp_path / "report.html").as_uri(), tmp_path) as browser:
+        browser.until(READY, 60)
+        rows = browser.evaluate(f"{DIFFERENCES}.map((td) => td.textContent)")
+        assert rows == ["GPU utilization", "42.5 %", "82.5 %", "+94.1 %"]
 
 
 def test_a_script_in_a_recording_does_nothing(tmp_path):

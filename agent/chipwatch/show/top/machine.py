@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from chipwatch.base.text import duration
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
-from chipwatch.show.report.devices import FIGURES, DeviceState
+from chipwatch.show.report.devices import FIGURES, TABLES, DeviceState
 
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
 """Dimensions that distinguish readings of the host; other dimensions identify the machine."""
@@ -23,11 +23,7 @@ ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), 
 """Counter of errors -> its short name, and the dimension that says which error it is."""
 RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
-LETTERS: Final = {
-    "power": "P", "thermal": "T", "hardware": "H", "hw_thermal": "T", "power_brake": "H", "sw_thermal": "T",
-    "sync_boost": "S", "board_limit": "B", "reliability": "R", "prochot": "H", "thermal_regulator": "T",
-    "thermal_memory": "T",
-}  # fmt: skip
+LETTERS: Final[Mapping[str, str]] = TABLES["letters"]
 """Reason of throttling -> its letter. The low clock of an idle device has none."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some readings come only every ten seconds."""
@@ -39,13 +35,7 @@ LATELY: Final = 60.0
 """Seconds over which an accelerator's bar, graph and state are taken."""
 SHORT_HISTORY: Final = 600
 """Most ticks in the history of one accelerator."""
-TRENDS: Final = (
-    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
-    ("power", "power", 0.0, " W"),
-    ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
-    ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
-    ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
-)  # fmt: skip
+TRENDS: Final[Sequence[tuple[str, str, float, str]]] = TABLES["trends"]
 """A graph: trend of all devices, or metric of the host; title, value at the top (0: the largest value shown), unit."""
 HISTORY: Final = 3600
 """Most samples in a trend."""

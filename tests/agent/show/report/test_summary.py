@@ -199,10 +199,9 @@ def test_busy_is_the_share_of_the_time_with_kernels_and_has_another_name_than_th
         points = jobs.tick([(0, 100, 1)], {0: {"active": active}}, owners={100: job(7)})
         moment = GPU["gpu.utilization"].point(0, 1, Dimensions(gpu="0"))
         pipeline.tick(5 * n + 5, moment, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
-    head, line = (line.split() for line in table(summary, ended))
+    head, row = (line.split() for line in table(summary, ended))
     assert head[:4] == ["GPU", "busy", "busy", "p95"]
     assert "util" not in head
-    row = line
     assert row[:5] == ["0", "22", "%", "100", "%"]
     assert row[5:] == ["other", "0:00:35"]
 

@@ -83,10 +83,9 @@ def test_a_recording_is_played_up_to_where_its_file_is_damaged(tmp_path):
     player.close()
 
 
-def test_a_recording_is_shown_and_wound(sit, tmp_path):
-    seat = sit("--replay", recorded(tmp_path / "run.jsonl.gz", ticks=100), size=(120, 30))
-    text = seat.shows("run.jsonl.gz", "recording", "x1", "utilization", "NET in - out 3.0M")
-    assert "GPU" in text
+def test_a_recording_that_is_named_without_an_option_is_shown_and_wound(sit, tmp_path):
+    seat = sit(recorded(tmp_path / "run.jsonl.gz", ticks=100), size=(120, 30))
+    seat.shows("run.jsonl.gz", "recording", "x1", "utilization", "NET in - out 3.0M", "GPU")
     seat.press(">>>>>>>>")
     seat.shows("x256", "ended", "99")
     seat.press("[")
@@ -95,19 +94,11 @@ def test_a_recording_is_shown_and_wound(sit, tmp_path):
     assert seat.end() == 0
 
 
-def test_a_recording_that_is_named_without_an_option_is_replayed_too(sit, tmp_path):
-    seat = sit(recorded(tmp_path / "run.jsonl.gz", ticks=100), size=(120, 30))
-    seat.shows("run.jsonl.gz", "recording", "x1")
-    seat.press("q")
-    assert seat.end() == 0
-    seat = sit("run-2.chipwatch")
-    assert seat.end() == 1
-    assert b"chipwatch: run-2.chipwatch: No such file or directory" in seat.sent
-
-
-def test_a_file_that_is_not_a_recording_is_refused_before_the_screen_is_taken(sit, tmp_path):
+def test_what_is_not_a_recording_is_refused_before_the_screen_is_taken(sit, tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
-    seat = sit("--replay", "notes.txt")
-    assert seat.end() == 1
-    assert b"notes.txt: no line is one of" in seat.sent
-    assert b"\x1b[?1049h" not in seat.sent
+    for words, why in ((("--replay", "notes.txt"), b"notes.txt: no line is one of"),
+                       (("run-2.chipwatch",), b"chipwatch: run-2.chipwatch: No such file or directory")):  # fmt: skip
+        seat = sit(*words)
+        assert seat.end() == 1
+        assert why in seat.sent
+        assert b"\x1b[?1049h" not in seat.sent

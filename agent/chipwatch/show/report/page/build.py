@@ -18,7 +18,7 @@ from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.history.columns import Recorded, load, runs_of
 from chipwatch.show.report.page.charts import axis, charts
 from chipwatch.show.report.page.marks import marks
-from chipwatch.show.report.page.tables import losses, moment, tables, tiles, words
+from chipwatch.show.report.page.tables import MEANINGS, losses, moment, tables, tiles, words
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, ReportedRun, ReportedUsage, ReportTerms, emissions
 
 HERE: Final = Path(__file__).parent
@@ -58,6 +58,7 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
         "charts": [*charts(runs, buckets)],
         "members": CHOICES["members"],
         "titles": CHOICES["titles"],
+        "meanings": MEANINGS,
         "events": [
             {"run": n, "from": (mark.at - buckets[n].start) / 1e9, "to": (mark.until - buckets[n].start) / 1e9,
              "kind": mark.kind, "text": mark.text}

@@ -156,7 +156,7 @@
     return (_, low, high) => {
       if (low === null || high === null) return [0, 1];
       if (chart.unit === "%" && high <= 100) return [0, 100];
-      if (low >= 0 && low < 0.7 * high) return [0, high * 1.06];
+      if (chart.layers || (low >= 0 && low < 0.7 * high)) return [0, high * 1.06 || 1];
       const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
       return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
     };
@@ -412,11 +412,11 @@
   }
 
   /** Return an area chart of one run: for each layer the series whose sum it is. */
-  function area(title, run, layers) {
+  function area(title, run, layers, of) {
     const filled = layers.filter(([, series]) => series.length);
     if (!filled.length) return [];
     return [{
-      metric: "time", title: data.runs.length > 1 ? `${title}: ${data.runs[run]}` : title, unit: "GPUs", section: "Time",
+      metric: "time", title: data.runs.length > 1 ? `${title}: ${data.runs[run]}` : title, unit: "GPUs", section: "Time", of,
       groups: filled.map(([name]) => name), drawn: filled.map(([name], group) => ({name: name.replaceAll("_", " "), group, run})), layers: filled.map(([, series]) => series),
     }];
   }
@@ -441,10 +441,61 @@
         ["idle", idle.flatMap(([, parts]) => parts)],
       ];
       return [
-        ...(jobs.length ? area("GPU time of jobs, by state", run, jobs) : area("GPU time, by state", run, states)),
-        ...area("GPU time without a kernel (stalled, held, lost, free), by cause", run, idle),
+        ...(jobs.length ? area("GPU time of jobs, by state", run, jobs, "the time of jobs") : area("GPU time, by state", run, states, "the time")),
+        ...area("GPU time without a kernel (stalled, held, lost, free), by cause", run, idle, "the time without a kernel"),
       ];
     });
+  }
+
+  /** List what each state and cause of the areas means and what to do, with its share of the time. */
+  function meanings(charts) {
+    const list = make("dl", undefined, "meanings"), shares = new Map();
+    for (const {groups, layers} of charts) {
+      layers.forEach((parts, n) => shares.set(groups[n], parts.reduce((sum, [series]) => sum + series.stats.at(-1), shares.get(groups[n]) ?? 0)));
+    }
+    const whole = [...shares.values()].reduce((sum, seconds) => sum + seconds, 0);
+    for (const [name, seconds] of [...shares].sort((one, two) => two[1] - one[1])) {
+      if (seconds < whole / 1000) continue;
+      const term = make("dt", `${name.replaceAll("_", " ")} `), swatch = make("i");
+      swatch.style.background = color(name) || color("quiet");
+      term.prepend(swatch);
+      term.append(make("span", `${three(100 * seconds / whole)} % of ${charts[0].of}`));
+      list.append(term, make("dd", Object.hasOwn(data.meanings, name) ? data.meanings[name] : ""));
+    }
+    return list;
+  }
+
+  /** Return a table of what differs most between two runs, the largest difference first; events are compared by their number. */
+  function differences() {
+    const rows = [];
+    for (const chart of data.charts) {
+      const isTime = /^(job\.)?gpu\.(idle\.|busy\.)?time$/.test(chart.metric), isCounter = chart.unit.endsWith("/s"), isEvents = isCounter && chart.unit.startsWith("{");
+      const parts = new Map();
+      for (const {dims, part, run, stats} of chart.series) {
+        const name = isTime ? dims.cause ?? dims.state ?? dims.kind : part;
+        if (!parts.has(name)) parts.set(name, [[], []]);
+        parts.get(name)[run].push(isEvents ? stats.at(-1) : stats[1]);
+      }
+      for (const [name, both] of parts) {
+        const [before, after] = both.map((values) => values.reduce((sum, value) => sum + value, 0) / (isCounter ? 1 : values.length || 1));
+        const change = (after - before) / Math.max(Math.abs(before), Math.abs(after), Number.MIN_VALUE);
+        if (Math.abs(change) < 0.03) continue;
+        const words = before && after ? `${change > 0 ? "+" : ""}${three(100 * (after - before) / before)} %` : before ? "gone" : "new";
+        const unit = isTime ? "GPUs" : isEvents ? chart.unit.slice(0, -2) : chart.unit;
+        rows.push([Math.abs(change) * (chart.main || isTime ? 4 : 1), [[chart.title, name].filter(Boolean).join(" "), amount(before, unit), amount(after, unit), words]]);
+      }
+    }
+    const table = make("table"), head = make("tr"), section = make("section", undefined, "table"), box = make("div");
+    ["mean, or number of events", ...data.runs, "difference"].forEach((name) => head.append(make("th", name)));
+    table.append(head);
+    for (const [, cells] of rows.sort((one, two) => two[0] - one[0]).slice(0, 15)) {
+      const row = make("tr");
+      cells.forEach((cell) => row.append(make("td", cell)));
+      table.append(row);
+    }
+    box.append(table);
+    section.append(make("h2", rows.length ? "Differences, the largest first" : "No figure differs by 3 % or more"), box);
+    return section;
   }
 
   data.charts.forEach(label);
@@ -463,8 +514,11 @@
     if (name === "Time") grid.classList.add("wide");
     group.append(head, grid);
     for (const chart of charts) addPanel(chart, grid);
+    if (name === "Time") group.append(...[...new Set(charts.map((chart) => chart.of))].map((of) => meanings(charts.filter((chart) => chart.of === of))));
     places.append(group);
   }
+  if (data.runs.length > 1) byId("lane").before(document.querySelector("section.table"));
+  if (data.runs.length === 2) byId("lane").before(differences());
 
   function find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);

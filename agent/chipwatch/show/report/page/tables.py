@@ -27,6 +27,8 @@ FORMS: Final[Mapping[str, Callable[[float], str]]] = {
     "%": "{:.0f} %".format, "W": "{:.0f} W".format, "Cel": "{:.0f} °C".format, "1": "{:g}".format,
     "By": amounts.binary, "J": amounts.energy, "USD": DOLLARS,
 }  # fmt: skip
+MEANINGS: Final[Mapping[str, str]] = {**ADVICE, **CHOICES["meanings"]}
+"""State or cause of time -> what it means, and what to do."""
 Cell = str | None
 
 
@@ -78,10 +80,10 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
             cost = f", {DOLLARS((usage.dollars or 0) * share)}" if has_price else ""
             where = f"most on {worst}" if worst else "on all alike"
             amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
-            meaning = CHOICES["meanings"].get(cause) or ADVICE.get(cause, "")
+            meaning = escape(MEANINGS.get(cause, ""))
             yield (
                 f"<li><b>{escape(_plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
-                f"preserveAspectRatio=none><rect width={100 * share:.1f} height=1 /></svg><p>{escape(meaning)}</p></li>"
+                f"preserveAspectRatio=none><rect width={100 * share:.1f} height=1 /></svg><p>{meaning}</p></li>"
             )
 
 
@@ -96,7 +98,8 @@ def tables(usage: ReportedUsage, marks: Sequence[Sequence[Mark]]) -> Iterator[st
         ("Processes", [(run, _cells(run.metrics, "process")) for run in runs]),
         ("Events", [(run, _of_mark(mark)) for run, listed in zip(runs, marks, strict=True) for mark in listed]),
     ):
-        yield _table(title, [({"recording": run.name} if runs[1:] else {}) | row for run, row in rows])
+        some = ((run, row) for run, row in rows if any(row.values()))
+        yield _table(title, [({"recording": run.name} if runs[1:] else {}) | row for run, row in some])
 
 
 def _of_run(usage: ReportedUsage) -> dict[str, Cell]:

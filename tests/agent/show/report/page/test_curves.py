@@ -38,11 +38,8 @@ def test_a_counter_has_the_rate_of_each_interval_and_its_increase_as_the_total()
     assert (curve.stats.total, curve.stats.maximum) == (50.0, 20.0)
 
 
-def test_a_counter_that_falls_counts_from_zero_again():
+def test_a_counter_that_falls_or_has_a_new_start_counts_from_zero_again():
     assert curve_of(counter("network.sent", [100, 130, 4, 9], unit="By")).increases == [30, 4, 5]
-
-
-def test_a_counter_with_a_new_start_counts_from_zero_even_where_it_does_not_fall():
     column = counter("network.sent", [5, 7, 9], unit="By")
     column.starts.append((2, START + SECOND))
     assert curve_of(column).increases == [2, 9]
@@ -85,11 +82,16 @@ def test_what_is_read_seldom_stands_until_it_is_read_again_and_a_rate_since_the_
     assert decoded(buckets.encoded(rate, 1.0), {"quantum": 1.0}, 40)[:12] == [None] * 5 + [2] + [4] * 5 + [None]
 
 
-def chart_of(*columns):
+def charts_of(*columns):
+    """Return the charts of a recording by metric, and its time axis."""
     runs = [ReportedRun(recorded(*columns), "a")]
     buckets, _ = axis(runs)
-    (chart,) = charts(runs, buckets)
-    return chart, buckets[0]
+    return {chart["metric"]: chart for chart in charts(runs, buckets)}, buckets[0]
+
+
+def chart_of(*columns):
+    made, buckets = charts_of(*columns)
+    return made["gpu.power"], buckets
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e5, 8e10])
@@ -125,22 +127,15 @@ def test_many_series_have_fewer_buckets_and_those_past_the_limit_only_statistics
         for n in range(3001)
     ]  # fmt: skip
     columns.append(series("gpu.temperature", [1.0, 2.0] * 150))
-    runs = [ReportedRun(recorded(*columns), "a")]
-    buckets, _ = axis(runs)
-    made = {chart["metric"]: chart for chart in charts(runs, buckets)}
-    assert buckets[0].count <= 133
+    made, buckets = charts_of(*columns)
+    assert buckets.count <= 133
     assert "mean" not in made["gpu.power"]["series"][0]
     assert made["gpu.power"]["series"][0]["stats"].maximum == 1.0
     assert "mean" in made["gpu.temperature"]["series"][0]
 
 
 def test_what_does_not_change_is_drawn_only_in_the_overview():
-    columns = [
-        series("gpu.power", [5.0] * 9),
-        series("gpu.fan.utilization", [5.0] * 9),
-        counter("gpu.xid", sums([0] * 8)),
-    ]
-    runs = [ReportedRun(recorded(*columns), "a")]
-    buckets, _ = axis(runs)
-    drawn = {chart["metric"]: "mean" in chart["series"][0] for chart in charts(runs, buckets)}
+    gauges = (series(name, [5.0] * 9) for name in ("gpu.power", "gpu.fan.utilization"))
+    made, _ = charts_of(*gauges, counter("gpu.xid", sums([0] * 8)))
+    drawn = {name: "mean" in chart["series"][0] for name, chart in made.items()}
     assert drawn == {"gpu.power": True, "gpu.fan.utilization": False, "gpu.xid": False}

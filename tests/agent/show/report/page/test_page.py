@@ -235,6 +235,7 @@ def test_several_recordings_have_a_table_and_a_sum():
     assert re.search(
         r"node-8 node-8.chipwatch 2026-11-23 10:42:13 2 min 2 45 % no process 50 % [\d.]+ Wh \$0.20", words
     )
+    assert "Processes" not in words  # none was recorded
 
 
 @pytest.mark.parametrize(
