@@ -174,7 +174,7 @@ class Scene(NamedTuple):
 
     machine: MachineState
     ticks: list[list[Datapoint]]
-    """The points of the last two ticks."""
+    """The points of the last ticks; what changes slowly is in one of them."""
     jobs: Mapping[str, Any]
     """The answer of the processor `jobs`."""
     run: RecordedRun
@@ -200,7 +200,7 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
         MachineState(),
         Window(0, born=at),
     )
-    ticks: list[list[Datapoint]] = [[], []]
+    ticks: list[list[Datapoint]] = []
     run = RecordedRun(at, STEP)
     load_gpus(driver, 0)
     host.load(0)
@@ -222,8 +222,8 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
         for device in devices:
             machine.device(device_of(device.dims)).model = device.model
         holding = {device.key: device for device in device_states(processor.answer())}
-        ticks = [ticks[1], window.add(points, at)]
-        machine.take(ticks[1], at, listed(processes), holding)
+        ticks = [*ticks[-2:], window.add(points, at)]
+        machine.take(ticks[-1], at, listed(processes), holding)
     names = ("cpu", "memory", "disk", "network", "nvidia")
     log = run.log({name: collector.describe() for name, collector in zip(names, collectors, strict=True)})
     for collector in collectors:
@@ -237,7 +237,7 @@ def screen(ticks: list[list[Datapoint]]) -> str:
     table = Table(None, is_terminal=True, own=False, machine=f"node-7  {CPUS} CPUs")
     os.environ |= {"COLUMNS": "100", "LINES": "40", "TERM": "dumb"}
     shown = [[point for point in tick if point.metric.level <= Level.BASIC] for tick in ticks]
-    return [table.draw([point for point in tick if not point.metric.name.startswith("job.")], []) for tick in shown][1]
+    return [table.draw([point for point in tick if not point.metric.name.startswith("job.")], []) for tick in shown][-1]
 
 
 def output(*words: str) -> str:

@@ -207,7 +207,8 @@ def troubled(agent_command, tmp_path_factory):
 
 
 def test_collectors_in_trouble_cost_the_others_nothing(troubled):
-    assert all(ticks(troubled, name) >= 8 for name in ("memory.used", "disk.used", "stub.value"))
+    assert all(ticks(troubled, name) >= 8 for name in ("memory.used", "stub.value"))
+    assert ticks(troubled, "disk.used") >= 2  # read each five seconds
     assert ticks(troubled, "cpu.utilization") >= 3
     well = ("memory", "cpu", "disk", "malformed", "closing")
     assert {count(troubled, "collector.ok", of) for of in well} == {1}
@@ -307,7 +308,7 @@ def test_statvfs_that_never_returns_costs_its_own_path_and_is_counted(start, unt
     until(lambda: (count(running, "collector.partial", "disk") or 0) >= 5)
     used = [p for p in running.points() if p["name"] == "disk.used"]
     assert {p["dims"]["path"] for p in used} == {"/"}
-    assert len(used) >= 5
+    assert len(used) >= 2  # read each five seconds
     assert ticks(running) >= 5
     assert running.errors().count("does not return") == 1
     ends_in_time(running)

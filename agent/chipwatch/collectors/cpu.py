@@ -17,6 +17,7 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
+from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -97,6 +98,7 @@ class CpuCollector(Collector):
         self._config = config
         self._source: SystemSource[Times] | None = None
         self._loadavg: KeptFile | None = None
+        self._load_pace = Pace(CALM)  # the kernel computes the load each 5 s
         self._modes: Sequence[str] = ()
         self._last: Times = {}
         self._kept: LastValues | None = None
@@ -135,7 +137,7 @@ class CpuCollector(Collector):
                 for mode, ticks in zip(MODES, spent, strict=False):
                     if mode in self._modes and mode != "idle":
                         yield MODE.point(at, 100 * ticks / total, _MODE_DIMS[mode])
-        if self._level >= Level.DETAILED:
+        if self._level >= Level.DETAILED and self._load_pace.is_due(at):
             for dims, load in zip(WINDOWS, self._loads(), strict=False):
                 yield LOAD.point(at, load, dims)
 

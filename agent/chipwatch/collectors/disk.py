@@ -19,6 +19,7 @@ from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
+from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import SystemSource, close_all
 
 SECTOR: Final = 512
@@ -171,6 +172,7 @@ class DiskCollector(Collector):
         space = partial(_space, statvfs) if sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
+        self._pace, self._problems = Pace(CALM), list[str]()
         self._io: SystemSource[Counts] | None = None
         self._kept: LastValues | None = None
 
@@ -197,18 +199,19 @@ class DiskCollector(Collector):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        problems = []
-        for path in self._paths:
-            space = self._space_of(path)
-            if isinstance(space, _Space):
-                yield from _space_points(at, space, path.dims, self._level)
-            else:
-                problems.append(space)
+        if self._pace.is_due(at):
+            self._problems = []
+            for path in self._paths:
+                space = self._space_of(path)
+                if isinstance(space, _Space):
+                    yield from _space_points(at, space, path.dims, self._level)
+                else:
+                    self._problems.append(space)
         yield from self._table.points(at, self._activity())
         if self._kept:
             self._kept.save(at)
-        if problems:
-            raise PartlyCollected(problems)
+        if self._problems:
+            raise PartlyCollected(self._problems)
 
     def describe(self) -> str:
         paths, disks = len(self._paths), list(self._activity())

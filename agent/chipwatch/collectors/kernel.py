@@ -20,7 +20,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
-from chipwatch.host.pace import CALM, Pace
+from chipwatch.host.pace import CALM, ZEROS, Pace
 from chipwatch.host.procfs import OpenFile, boot_time, text
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.host.xid import action_of, is_applications_own
@@ -166,11 +166,6 @@ STATE: Final = "kernel.json"
 """Name of the file in the state folder."""
 MAX_STATE: Final = 1 << 16
 """Most bytes of that file."""
-ZEROS: Final = 11.0
-"""
-Seconds, at least, between two readings that also have the kinds without events. With readings 4.5 to 6 s apart these
-are at most 15 s apart: for so long a new series stays on a page of metrics.
-"""
 SAVE: Final = 60.0
 """Most seconds between two saves. A new count is saved at once."""
 MAX_MESSAGE: Final = 300
@@ -269,7 +264,7 @@ class KernelCollector(Collector):
         start = kept.since if self._given.zeros or self._read_at is None else min(self._read_at, at - 1)
         for kind in kept.counts:
             kept.starts.setdefault(kind, start)
-        for kind in KINDS if self._given.zeros and self._zeros_pace.is_due() else kept.counts:
+        for kind in KINDS if self._given.zeros and self._zeros_pace.is_due(at) else kept.counts:
             yield EVENTS.point(at, kept.counts.get(kind, 0), DIMS[kind], start_time=kept.starts.get(kind, kept.since))
         self._read_at = at
         yield LOST.point(at, kept.lost, start_time=kept.since)

@@ -18,7 +18,7 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.device_table import Counts, DeviceColumn, DeviceTable
 from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.pace import Pace
+from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
 
 EXCEEDED: Final = counter(
@@ -196,7 +196,7 @@ class NetworkCollector(Collector):
         self._tcp: list[KeptFile] = []
         """The files with the counters of TCP, of the network namespace whose interfaces are read."""
         self._allowances = Allowances()
-        self._pace = Pace(ALLOWANCES_EVERY)
+        self._pace, self._tcp_pace = Pace(ALLOWANCES_EVERY), Pace(CALM)
         self._kept: LastValues | None = None
         self._counters = Counters()
 
@@ -224,9 +224,9 @@ class NetworkCollector(Collector):
         assert self._table is not None
         traffic = self._source.read()
         yield from self._table.points(at, traffic)
-        if sys.platform == "linux" and self._pace.is_due():
+        if sys.platform == "linux" and self._pace.is_due(at):
             yield from self._allowances.points(at, traffic)
-        for file in self._tcp:
+        for file in self._tcp if self._tcp_pace.is_due(at) else ():
             yield from file.parse(lambda data: list(_points(data, at, self._counters)))
         if self._kept:
             self._kept.save(at)

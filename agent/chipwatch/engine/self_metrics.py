@@ -14,7 +14,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.engine.notices import LEVEL, NOTICES, SENT
-from chipwatch.host.pace import CALM, Pace
+from chipwatch.host.pace import CALM, ZEROS, Pace
 
 if TYPE_CHECKING:
     from chipwatch.engine.clock import Pipeline
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 STATM: Final = Path("/proc/self/statm")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
-ZEROS: Final = 14.5
-"""Least seconds between two readings with counters that are still 0: 15, or less if a tick is early."""
 
 # fmt: off
 SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, ("collector",))
@@ -115,7 +113,7 @@ class AgentCollector(Collector):
         if self._given.level < LEVEL:
             self._read_at = at
             return
-        self._with_zeros = self._given.zeros and self._zeros_pace.is_due()
+        self._with_zeros = self._given.zeros and self._zeros_pace.is_due(at)
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         ticks = {"missed": pipeline.missed, "failed": pipeline.failed} if pipeline else {}

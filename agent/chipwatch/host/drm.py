@@ -199,7 +199,7 @@ class CardCollector(Collector, Generic[C]):
     def _read(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
         self._search(now)
-        slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
+        slow, cards = self._slow.is_due(now), list(self._cards.values())
         problems: list[str] = []
         for card, readings in self._awake(now, slow=slow, problems=problems):
             points = card.points.make(at, readings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +11,13 @@ CALM: Final = 5.0
 """Seconds between two readings of what changes slowly, where ticks are more frequent."""
 SLOW: Final = 10.0
 """Seconds between two expensive readings of an accelerator."""
+ZEROS: Final = 11.0
+"""
+Seconds, at least, between two readings that also have counters that are still 0. With readings 4.5 to 6 s apart these
+are at most 15 s apart: for so long a new series stays on a page of metrics.
+"""
 FIRST: Final = 2
+SECOND: Final = 10**9
 HOUR: Final = 3600.0
 
 Clock = Callable[[], float]
@@ -21,23 +26,23 @@ Clock = Callable[[], float]
 class Pace:
     """Decides at each tick whether a reading that should happen every `interval` seconds is due."""
 
-    def __init__(self, interval: float, clock: Clock = time.monotonic, *, shift: float = 0) -> None:
+    def __init__(self, interval: float, *, shift: float = 0) -> None:
         """
-        Take the interval, and a clock (monotonic seconds).
+        Take the interval in seconds.
 
         The first two ticks are due, since an increase needs two readings. The third reading is `shift` seconds earlier
         than the interval, so that several devices are not read in the same tick.
         """
-        self._interval, self._clock, self._shift = interval, clock, shift
-        self._due, self._readings = 0.0, 0
+        self._interval, self._shift = interval, shift
+        self._read, self._due, self._readings = 0, 0, 0
 
-    def is_due(self, now: float | None = None) -> bool:
-        """Return whether to read at `now` (by default, the clock's time); then the next is due after the interval."""
-        now = self._clock() if now is None else now
-        if self._readings >= FIRST and now < self._due - SLACK:
+    def is_due(self, at: int) -> bool:
+        """Return whether to read in the tick `at` (ns), always if the clock was set back; then, the next is not due."""
+        if self._read <= at < self._due and self._readings >= FIRST:
             return False
         self._readings += 1
-        self._due = now + self._interval - (self._shift if self._readings == FIRST else 0)
+        seconds = self._interval - SLACK - (self._shift if self._readings == FIRST else 0)
+        self._read, self._due = at, at + int(seconds * SECOND)
         return True
 
 

@@ -1,21 +1,27 @@
-import pytest
+from itertools import accumulate
 
-from chipwatch.host.pace import Backoff, Pace
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chipwatch.host.pace import SLACK, Backoff, Pace
+
+MS = 10**6
 
 
-@pytest.mark.parametrize(
-    ("tick", "read"),
-    [(5.0, [0, 5, 20, 35, 50]), (1.0, [0, 1, 16, 31, 46]), (20.0, [0, 20, 40]), (4.99, [0, 4.99, 19.96, 34.93, 49.9])],
+@given(
+    start=st.integers(0, 2**62),
+    interval=st.sampled_from((1.0, 5.0, 11.0, 15.0)),
+    steps=st.lists(st.integers(-20_000, 20_000) | st.integers(900, 1100), max_size=60),
 )
-def test_after_two_readings_one_is_due_at_the_tick_nearest_to_the_interval(tick, read):
-    now = [0.0]
-    pace = Pace(15.0, lambda: now[0])
-    found = []
-    while now[0] < 59:
-        if pace.is_due():
-            found.append(round(now[0], 2))
-        now[0] += tick
-    assert found == read
+def test_a_reading_is_due_in_two_ticks_then_the_interval_after_the_last_and_when_the_clock_is_set_back(
+    start, interval, steps
+):
+    pace, readings = Pace(interval), list[int]()
+    for at in accumulate(steps, lambda at, step: at + step * MS, initial=start):
+        since = (at - readings[-1]) / 1e9 if readings else 0.0
+        is_due = len(readings) < 2 or since < 0 or since >= interval - SLACK
+        assert pace.is_due(at) is is_due
+        readings += [at] * is_due
 
 
 def test_a_delay_doubles_up_to_an_hour():
@@ -36,4 +42,4 @@ def test_success_shortens_the_next_delay():
 
 def test_the_third_reading_is_earlier_by_the_shift_and_the_interval_stays():
     pace = Pace(30, shift=20)
-    assert [now for now in range(0, 121, 10) if pace.is_due(now)] == [0, 10, 20, 50, 80, 110]
+    assert [now for now in range(0, 121, 10) if pace.is_due(now * 1000 * MS)] == [0, 10, 20, 50, 80, 110]

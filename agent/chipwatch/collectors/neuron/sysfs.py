@@ -96,7 +96,7 @@ class Devices:
                 if INDEX.fullmatch(index := folder.name.removeprefix("neuron")):
                     self._devices.append(_Device(folder, index, self._kept))
             self._note_lacks()
-        if self._rare and self._rare.is_due(at / 1e9):
+        if self._rare and self._rare.is_due(at):
             _, node = ultraserver(self._sys)
             if node is not None:
                 yield metrics.NODE.point(at, node)

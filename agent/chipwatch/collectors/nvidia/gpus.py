@@ -115,7 +115,7 @@ class Gpus:
     def read(self, at: int) -> Iterator[list[Datapoint]]:
         """Yield the readings of each GPU; raise PartlyCollected at the end, or Unavailable if the driver fails."""
         now = self._clock()
-        slow = self._slow.is_due(now / SECOND)
+        slow = self._slow.is_due(now)
         self._follow_clock(at)
         self._search(now, slow=slow)
         self._ask("NVML")

@@ -206,7 +206,7 @@ class GpuHealth:
     def read(self, now: int, gpu: Any, *, busy: float | None, is_mig: bool) -> None:
         """Add faults, error counts and values to the points, if they are due; raise Lost."""
         self.links = None
-        if not self._pace.is_due(now / SECOND):
+        if not self._pace.is_due(now):
             return
         self.query.begin(now)
         fields = self._fields.read(gpu)
