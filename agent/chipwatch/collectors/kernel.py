@@ -218,13 +218,13 @@ class KernelCollector(Collector):
         self._kept = KernelCounts("")
         self._read_at: int | None = None
         """Time of the last complete reading (ns since the epoch)."""
-        self._saved = 0.0
 
     def waits(self) -> bool:
         return False
 
     def open(self, given: Given) -> None:
-        self._given, self._read_at, self._zeros_pace = given, None, Pace(ZEROS)
+        self._given, self._read_at = given, None
+        self._zeros_pace, self._save_pace = Pace(ZEROS), Pace(SAVE)
         if sys.platform != "linux":
             raise Unavailable("the kernel's log is read on Linux only")
         path = self._config.path
@@ -268,7 +268,7 @@ class KernelCollector(Collector):
             yield EVENTS.point(at, kept.counts.get(kind, 0), DIMS[kind], start_time=kept.starts.get(kind, kept.since))
         self._read_at = at
         yield LOST.point(at, kept.lost, start_time=kept.since)
-        if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
+        if self._save_pace.is_due(at) or changed or log.lost > lost:
             self._save()
 
     def facts(self) -> Iterator[RiseEvidence]:
@@ -299,7 +299,6 @@ class KernelCollector(Collector):
 
     def _save(self) -> None:
         """Save the counts, if the state folder exists and belongs to this user."""
-        self._saved = time.monotonic()
         if self._given.state is not None and self._kept.next is not None and self._kept.since:
             with suppress(OSError):
                 write_state(self._given.state / STATE, msgspec.json.encode(self._kept))

@@ -191,7 +191,6 @@ class NetworkCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config, self._folder = config, config.sys / "class/net"
-        self._table: DeviceTable | None = None
         self._source: SystemSource[Counts] | None = None
         self._tcp: list[KeptFile] = []
         """The files with the counters of TCP, of the network namespace whose interfaces are read."""
@@ -221,7 +220,6 @@ class NetworkCollector(Collector):
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters and their sums."""
         assert self._source is not None
-        assert self._table is not None
         traffic = self._source.read()
         yield from self._table.points(at, traffic)
         if sys.platform == "linux" and self._pace.is_due(at):

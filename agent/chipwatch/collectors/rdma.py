@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
 from pathlib import Path
@@ -23,7 +23,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
 from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.pace import Backoff, Clock
+from chipwatch.host.pace import Backoff
 from chipwatch.host.procfs import close_all, read, read_small
 from chipwatch.host.rows import FileRow, Folder, Folders, RowFiles
 
@@ -180,7 +180,7 @@ class _Card:
 class _Port(RowFiles):
     """The files of one port, or of a whole card; a file that fails is not read for a while."""
 
-    def __init__(self, folder: Path, card: _Card, clock: Clock) -> None:
+    def __init__(self, folder: Path, card: _Card, clock: Callable[[], float]) -> None:
         super().__init__(folder)
         self._card, self._clock = card, clock
         self._now, self._refused, self._has_answered = 0.0, 0, False
@@ -257,7 +257,7 @@ class RdmaCollector(Collector):
     metrics = METRICS
     needs = Needs(level=True, state=True, always=(PAUSED.name, STORMS.name))
 
-    def __init__(self, config: Config, clock: Clock = time.monotonic, call: Ethtool = ethtool) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic, call: Ethtool = ethtool) -> None:
         self._config, self._clock, self.every = config, clock, config.every
         self._drivers, self._counters = DriverCounters(self._series, call), Counters()
         self._folder = config.sys / "class/infiniband"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from chipwatch.contract.plugin import Given
 from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
-from chipwatch.host.pace import Clock
 from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow, Folder, Folders, each
 
@@ -158,7 +157,7 @@ class StorageCollector(Collector):
 
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *NFS_METRICS)
 
-    def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock, self.every = config, clock, config.every
         # Process 1 has the host's mounts; ours may be read-only by systemd's ProtectSystem.
         self._processes = config.proc / "1", config.proc / "self"

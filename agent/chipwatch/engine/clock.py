@@ -15,7 +15,7 @@ from chipwatch.contract.errors import text_of
 from chipwatch.contract.facts import DeviceFacts
 from chipwatch.engine.derivation import Derivation
 from chipwatch.engine.notices import Notices
-from chipwatch.engine.sampler import Reading, Sampler
+from chipwatch.engine.sampler import RETRY, Reading, Sampler
 from chipwatch.engine.watchdog import Progress, Watchdog
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class TickReadings:
         """The last devices and processes by collector, which may be late; empty unless somebody needs facts."""
         self._points: list[Datapoint] = []
         self._facts: list[object] = []
+        self._awake, self._wake = list[Sampler](), 0.0
+        """The collectors to look at in each tick, and the time (monotonic seconds) at which another one is due."""
 
     def gather(self, at: int, grace: float | None) -> list[Datapoint]:
         """
@@ -131,21 +133,23 @@ class TickReadings:
         self._points, self._facts = [], []
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         with_devices = self._read_all(at, deadline)
-        tick: tuple[Datapoint, ...] = ()
         for derivation in self._derivations:
             if derivation.is_wanted(with_devices=with_devices):
                 self._progress.what = f"processor {derivation.name}"
-                if len(tick) < len(self._points):
-                    tick = tuple(self._points)
-                self._points += derivation.run(tick, at, self._facts)
+                self._points += derivation.run(tuple(self._points), at, self._facts)
         if grace is not None:  # a single reading: its order must not depend on which collector was quicker
             self._points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         return self._points
 
     def _read_all(self, at: int, deadline: float) -> bool:
         """Read the collectors that are due, followers last; return whether a collector that finds devices is due."""
-        now = time.monotonic()
-        due = [sampler for sampler in self._first if sampler.is_due(now, is_last=self._stop.is_last)]
+        now, is_last = time.monotonic(), self._stop.is_last
+        if now >= self._wake or is_last:
+            self._awake, self._wake = self._first, now + RETRY
+        due = [sampler for sampler in self._awake if sampler.is_due(now, is_last=is_last)]
+        if len(due) < len(self._awake):
+            self._wake = min(self._wake, *(sampler.due for sampler in self._awake if sampler not in due))
+            self._awake = due
         # Collectors that find devices: usually none on a host without a device.
         finders = [sampler for sampler in due if sampler.knowledge.has_any and not sampler.needs.pids]
         if not finders:
@@ -224,8 +228,7 @@ class Pipeline:
         self._survive = PartRunner()
         self._stop = StopRequest()
         self.progress = Progress()
-        grace = min(GRACE, interval / 2)
-        self._readings = TickReadings(samplers, derivations, grace, self._stop, self.progress)
+        self._readings = TickReadings(samplers, derivations, min(GRACE, interval / 2), self._stop, self.progress)
         self.ticks = self.missed = 0
         self.ticked: float | None = None
         """End of the last tick (monotonic seconds), or None."""

@@ -140,7 +140,8 @@ class Sampler(PluginRunner):
         super().__init__(collector, "collector", name, level)
         self.collector = collector
         self._given = self.needs.of(Given(level=level, state=state, zeros=zeros))
-        self._retry, self._due, self._rests_until = retry, -math.inf, math.inf
+        self._retry, self._rests_until, self.due = retry, math.inf, -math.inf
+        """`due`: time (monotonic seconds) at which it is read or opened next, unless it is read in each tick."""
         self.absence_level = logging.DEBUG
         """Log level of the line that nothing can be read."""
         self._thread: BlockingCall[Reading | None] | None = None
@@ -174,7 +175,7 @@ class Sampler(PluginRunner):
 
     def is_due(self, now: float, *, is_last: bool = False) -> bool:
         """Return whether to read the collector, or to open it, at `now` (monotonic seconds)."""
-        return (self.is_open and (is_last or not self.collector.every)) or now >= self._due or self.is_busy
+        return (self.is_open and (is_last or not self.collector.every)) or now >= self.due or self.is_busy
 
     def start(self) -> None:
         """Start the collector's thread, if it has one; raise RuntimeError if the system cannot start it."""
@@ -196,7 +197,7 @@ class Sampler(PluginRunner):
             self._logger.tell("skipped", f"the last {what} has not returned; skipped until it does")
             return False
         if not self.is_open:
-            if time.monotonic() < self._due:
+            if time.monotonic() < self.due:
                 return False
             self._place()
         elif self.ok and not self.yielded and self.is_mute:
@@ -228,7 +229,7 @@ class Sampler(PluginRunner):
         if self.is_open and self._thread:
             self._rests_until = now + (self._survive(self.collector.rests, "cannot tell how long it rests") or 0.0)
             if now < self._rests_until:
-                self.is_open, self._due = False, -math.inf
+                self.is_open, self.due = False, -math.inf
                 self._thread.close(self.close)
         return now < self._rests_until
 
@@ -271,12 +272,12 @@ class Sampler(PluginRunner):
         """Add a reading to `points` and `facts`; raise an exception only for a bug of the collector, or an OSError."""
         try:
             if not self.is_open:
-                self._due = time.monotonic() + self._retry
+                self.due = time.monotonic() + self._retry
                 self.collector.open(self._given)
                 self.is_open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
             if every := self.collector.every:
-                self._due = time.monotonic() + (every - SLACK) * (self.found is not None)
+                self.due = time.monotonic() + (every - SLACK) * (self.found is not None)
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
             if "skipped" in self.counts:

@@ -116,9 +116,8 @@ class AgentCollector(Collector):
         self._with_zeros = self._given.zeros and self._zeros_pace.is_due(at)
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
-        ticks = {"missed": pipeline.missed, "failed": pipeline.failed} if pipeline else {}
-        yield from self._counted(at, "tick", "", ticks)
         if pipeline:
+            yield from self._counted(at, "tick", "", {"missed": pipeline.missed, "failed": pipeline.failed})
             for sampler in pipeline.samplers:
                 if sampler.ok is not None:
                     dims = _named(collector=sampler.name)

@@ -150,8 +150,8 @@ class GroupFiles:
     def __init__(self, cgroup: Cgroup, *words: str) -> None:
         """Open the files of the values that `words` name in ROWS."""
         self._cgroup = cgroup
-        self._files: dict[Path, KeptFile] = {}
-        self.places: dict[str, tuple[Path, re.Pattern[bytes], int]] = {}
+        self._files: dict[str, KeptFile] = {}
+        self.places: dict[str, tuple[str, re.Pattern[bytes], int]] = {}
         """The place of each value that the kernel has."""
         self.open(*words)
 
@@ -163,8 +163,8 @@ class GroupFiles:
             if not folder or not (place := row.v2 if folder.v2 else row.v1):
                 continue
             name, before, scale = place
-            path = folder.chain[0] / name
-            if file := self._files.get(path) or open_kept(path):
+            path = f"{folder.chain[0]}/{name}"  # a Path is slow to hash
+            if file := self._files.get(path) or open_kept(Path(path)):
                 self._files[path] = file
                 self.places[word] = path, re.compile(rb"\n%b(\d{1,19})\b" % before.encode()), scale
 

@@ -73,7 +73,8 @@ class DeviceTable:
         for place, (metric, *_) in enumerate(self._columns):
             if counts and not metric.dims:
                 yield self._totals.total(metric, at, {name: values[place] for name, values in counts.items()})
-        self._devices = {name: self._devices.get(name) or self._find(name, at, counts[name]) for name in counts}
+        known = self._devices
+        self._devices = {name: known[name] if name in known else self._find(name, at, counts[name]) for name in counts}
         for name, series in self._devices.items():
             values = counts[name]
             for place, metric, dims, life in series:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 SLACK: Final = 0.5
@@ -19,8 +18,6 @@ are at most 15 s apart: for so long a new series stays on a page of metrics.
 FIRST: Final = 2
 SECOND: Final = 10**9
 HOUR: Final = 3600.0
-
-Clock = Callable[[], float]
 
 
 class Pace:

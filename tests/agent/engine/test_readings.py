@@ -375,7 +375,7 @@ def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_
     gpu = Devices("gpu", absent=absent)
     pipeline = build(gpu, Files("a"), follower, derivations=derivations, retry=3600.0)
     for at in range(1, 6):
-        pipeline.samplers[0]._due = 0.0  # the driver is tried again in each tick
+        pipeline.samplers[0].due = pipeline._readings._wake = 0.0  # the driver is tried again in each tick
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at <= absent else {"a", "follower", "gpu"})
     assert (wants.calls, always.calls) == (max(0, 5 - absent), 5)
     assert derivations[0].unavailable == ("no collector has found a device" if absent > 5 else None)
@@ -395,7 +395,7 @@ def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_th
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at == 1 or not needs else {"a"})
     until(lambda: not (needs and follower.threads[0].is_alive()))
     assert len(follower.closed_on) == needs
-    gpu.absent, pipeline.samplers[0]._due = 0, 0.0
+    gpu.absent = pipeline.samplers[0].due = pipeline._readings._wake = 0
     for at in range(5, 8):
         assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
 
@@ -425,6 +425,6 @@ def test_a_tick_asks_nothing_of_a_collector_that_found_nothing_until_it_is_tried
     monkeypatch.setattr(Sampler, "request", lambda sampler, at: (begun.append(sampler.name), request(sampler, at))[1])
     assert read(pipeline, 2)[0] == {"a": 2}
     assert begun == ["a"]
-    pipeline.samplers[0]._due = 0.0
+    pipeline.samplers[0].due = pipeline._readings._wake = 0.0
     assert read(pipeline, 3)[0] == {"a": 3, "gpu": 1}
     assert begun == ["a", "gpu", "a"]

@@ -94,8 +94,9 @@ def parts():
     made.close()
 
 
-def test_it_keeps_the_contract():
-    points = check_collector(AgentCollector(start_time=BORN))
+def test_it_keeps_the_contract(parts):
+    parts.watch()
+    points = check_collector(parts.own)
     assert {p.metric.name for p in points} == {
         "agent.memory.rss",
         "agent.cpu",
