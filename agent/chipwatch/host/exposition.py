@@ -12,10 +12,13 @@ import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from operator import length_hint
 from typing import Final, NamedTuple
+
+import msgspec
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, new, start_after
 
@@ -94,6 +97,10 @@ SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
 """Kind of a sample, by the type of its family and the suffix of its name; None: the sample is left out."""
 
 
+_floats: Final = msgspec.json.Decoder(list[float]).decode
+"""Reads numbers in a quarter of the time of `float`."""
+
+
 class ScrapeResponse(NamedTuple):
     """A page of metrics."""
 
@@ -104,27 +111,30 @@ class ScrapeResponse(NamedTuple):
     """True if the body is complete for sure; else its last line may be cut."""
 
 
-@dataclass(slots=True, eq=False)
-class _Created:
-    """The start time (ns) on a page, which is that of all counters of one family with the same labels."""
-
-    at: int | None = None
+Sample = tuple[str, str, str]
+"""A line of a page: its text up to the last space, the space, and the rest: the value, or its time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """A series of the page, and its last value."""
+    """A series of the page, or the start time (s) of all counters of a family with the same labels; its last value."""
 
     metric: Metric
     dims: Dimensions
-    created: _Created | None
+    created: _Series | None = None
     """The page's start time; None for a gauge."""
     seen: int = -1
     last: float = -1.0
     value: float = 0.0
     start_time: int = 0
-    created_at: int | None = None
+    started: float = 0.0
+    """The page's start time at the last reading; 0 if it had none."""
     read_at: int = 0
+
+
+NO_POINT: Final = Metric("none", Kind.GAUGE, "1", "A sample that makes no point.")
+LEFT_OUT: Final = _Series(NO_POINT, Dimensions())
+"""Stands for each series that is not selected, and for samples that are too old."""
 
 
 class ExpositionReader:
@@ -140,12 +150,10 @@ class ExpositionReader:
         self._most, self._dims, self._takes = max_series, dims, takes
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
-        self._texts: dict[str, _Series | None] = {}
-        """The series for each text of name and labels in a page; None if it is not selected."""
-        self._created_texts: dict[str, _Created] = {}
-        """The same for samples whose values are start times of counters."""
-        self._series: dict[tuple[Metric, Dimensions], _Series] = {}
-        self._created: dict[tuple[str, Dimensions], _Created] = {}
+        self._texts: dict[str, _Series] = {}
+        """The series for each text of name and labels in a page, in its order."""
+        self._series: dict[tuple[Metric | str, Dimensions], _Series] = {}
+        """The series by metric, and the start times of counters by the name of the family."""
         self._metrics: dict[Metric, Metric] = {}
         self._bad = ""
         """The first malformed line of the pages, so that the message stays the same while they have malformed lines."""
@@ -162,33 +170,46 @@ class ExpositionReader:
             self._describe(comments)
         if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
             problems.append("the page lacks the # EOF of OpenMetrics; it may be incomplete")
-        samples = [line for line in lines if line and line[0] != "#"]
-        scale = 1_000_000_000 if answer.openmetrics else 1_000_000
+        texts = [line for line in lines if line and line[0] != "#"]
+        most = min(self._most, room)
         # Read all samples before the points are made, since a start time may come after its counter.
+        selected = [] if problems else self._again(texts, most)
+        if not selected:
+            samples = [text.rpartition(" ") for text in texts]
+            selected, left = self._found(samples, 10**9 if answer.openmetrics else 10**6, at, most, problems)
+            self._left_out = left and (self._left_out or left + cut)
+            if left:
+                todo = "raise max_series" if self._most <= room else "a reading takes no more"
+                problems.append(f"{len(selected):,} series are taken, up to {self._left_out:,} are left out; {todo}")
+            self._forget(samples)
         points: list[Datapoint] = []
-        selected, left = self._found(samples, scale, at, min(self._most, room), problems)
-        if left:
-            self._left_out = self._left_out or left + cut
-            todo = "raise max_series" if self._most <= room else "a reading takes no more"
-            problems.append(f"{len(selected):,} series are taken, up to {self._left_out:,} are left out; {todo}")
-        else:
-            self._left_out = 0
         for series in selected:
             value, start_time, created = series.value, None, series.created
             if created is not None:
                 if value < 0:
                     continue
-                if value < series.last or series.last < 0 or created.at != series.created_at:
+                if value < series.last or series.last < 0 or 0 != created.value != series.started:
                     # At a first reading or a reset, take the page's new start time. If it has none, take this moment
                     # (first reading), or a moment after the last reading (reset).
                     given = at if series.last < 0 else start_after(series.read_at, series.start_time, at)
-                    if created.at is not None and created.at != series.created_at:
-                        given = created.at
-                    series.start_time, series.created_at = min(given, at), created.at
+                    if created.value != series.started and 0 < created.value < 1e10:
+                        given = int(created.value * 1e9)
+                    series.start_time, series.started = min(given, at), created.value
                 series.last, series.read_at, start_time = value, at, series.start_time
             points.append(new(Datapoint, (series.metric, value, series.dims, at, start_time, None, None, None)))
-        self._forget(2 * len(samples) + 1000)
         return points, problems
+
+    def _again(self, lines: Sequence[str], most: int) -> list[_Series]:
+        """Return what `_found` does if the page differs from the last one in its numbers only, else nothing."""
+        if len(lines) == len(self._texts):
+            numbers = ",".join(map(str.removeprefix, lines, self._texts))
+            with suppress(ValueError, msgspec.DecodeError):  # another series, or a number that is not one of JSON
+                if f",{numbers}".count(", ") == len(lines):
+                    for series, value in zip(self._texts.values(), _floats(f"[{numbers}]"), strict=True):
+                        series.value = value
+                    selected = [series for series in self._texts.values() if series.metric is not NO_POINT]
+                    return selected if len(selected) <= most else []
+        return []
 
     def _lines(self, answer: ScrapeResponse, problems: list[str]) -> tuple[list[str], int]:
         """Return the lines of a page, and the number of lines that are left out."""
@@ -202,34 +223,32 @@ class ExpositionReader:
         return lines, cut
 
     def _found(
-        self, lines: Sequence[str], scale: int, at: int, most: int, problems: list[str]
+        self, samples: Sequence[Sample], scale: int, at: int, most: int, problems: list[str]
     ) -> tuple[list[_Series], int]:
         """Return the selected series of a page, each once, with new and finite values, and the number of lines left."""
         self._page += 1
         page, texts, bad, is_twice, left = self._page, self._texts, "", False, 0
         selected: list[_Series] = []
-        rest = iter(lines)
-        for line in rest:
-            head, _, number = line.rpartition(" ")
+        rest = iter(samples)
+        for sample in rest:
+            head, _, number = sample
             try:
-                try:
-                    series = texts[head]
-                except KeyError:
-                    series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
-                if series is None:
-                    continue
+                series, number = (texts[head], number) if head in texts else self._stamped(sample, scale, at)
                 value = float(number) if "_" not in number else number_of(number)  # a call less for most lines
             except ValueError:
-                bad = bad or line
+                bad = bad or "".join(sample)
                 continue
             if series.seen == page:
                 is_twice = True
+                texts.pop(head, None)
             elif isfinite(value):
-                if len(selected) == most:
-                    left = 1 + length_hint(rest)
-                    break
-                series.seen, series.value = page, value
-                selected.append(series)
+                series.value = value
+                if series.metric is not NO_POINT:
+                    if len(selected) == most:
+                        left = 1 + length_hint(rest)
+                        break
+                    series.seen = page
+                    selected.append(series)
         self._bad = bad and (self._bad or bad)
         if bad:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
@@ -237,33 +256,24 @@ class ExpositionReader:
             problems.append("the page has a series twice; the first is used")
         return selected, left
 
-    def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
-        """Return the series of a line (None: not selected) and its value as text; raise ValueError if malformed."""
-        named = SERIES_TEXT.match(line)
-        rest = named and SAMPLE_REST.fullmatch(line, named.end())
-        if not named or not rest:
-            if line.isspace():
-                return None, ""
-            raise ValueError(line)
-        text = named[0].strip()
-        if text not in self._texts and text not in self._created_texts:
-            self._parse_text(text, named[1], named[2])
-        number, time = rest.groups()
-        if text in self._created_texts:
-            seconds = number_of(number)
-            self._created_texts[text].at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
-        stale = time is not None and at - number_of(time) * scale > STALE
-        return None if stale else self._texts.get(text), number
-
-    def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
-        """Return what `_sample` does for a known series with a timestamp, if single spaces part them; else None."""
+    def _stamped(self, sample: Sample, scale: int, at: int) -> tuple[_Series, str]:
+        """Return the series of a new sample, or of one with a time, and its value as text; raise ValueError."""
+        head, _, time = sample
         text, _, number = head.rpartition(" ")
-        try:
-            series = self._texts[text]
-            stale = at - number_of(time) * scale > STALE
-        except (KeyError, ValueError):
-            return None
-        return None if number[:1] == "#" else (None if stale else series, number)
+        if not (text in self._texts and number[:1] not in ("", "#") and time[:1].isdigit()):
+            line = "".join(sample)
+            named = SERIES_TEXT.match(line)
+            rest = named and SAMPLE_REST.fullmatch(line, named.end())
+            if not named or not rest:
+                if line.isspace():
+                    return LEFT_OUT, "nan"
+                raise ValueError(line)
+            text = named[0].strip()
+            if text not in self._texts:
+                self._parse_text(text, named[1], named[2])
+            number, time = rest.groups("")
+        is_stale = time != "" and at - number_of(time) * scale > STALE
+        return LEFT_OUT if is_stale else self._texts[text], number
 
     def _parse_text(self, text: str, name: str, braces: str | None) -> None:
         """Parse the name and labels of a series, and remember the series; raise ValueError."""
@@ -274,20 +284,18 @@ class ExpositionReader:
         own = {f"_{key}" if key[0] == HIDDEN else key: value for key, value in labels.items() if value}
         dims = Dimensions(self._dims(own))
         if kind is CREATED:
-            self._created_texts[text] = self._created.setdefault((family, dims), _Created())
+            self._texts[text] = self._series.setdefault((family, dims), _Series(NO_POINT, dims))
             return
         if kind is None or not self._takes(name, labels):
-            self._texts[text] = None
+            self._texts[text] = LEFT_OUT
             return
         assert isinstance(kind, Kind)
         unit = "1" if name != family and name.endswith("count") else UNITS.get(meta.get("UNIT", ""), "1")
         metric = Metric(name, kind, unit, sentence_of(meta.get("HELP", "")), dims=tuple(dims))
         metric = self._metrics.setdefault(metric, metric)
-        if (metric, dims) not in self._series:
-            family = family.removesuffix("_total")
-            created = self._created.setdefault((family, dims), _Created()) if kind is Kind.COUNTER else None
-            self._series[metric, dims] = _Series(metric, dims, created)
-        self._texts[text] = self._series[metric, dims]
+        series = self._texts[text] = self._series.setdefault((metric, dims), _Series(metric, dims))
+        if kind is Kind.COUNTER:
+            series.created = self._series.setdefault((family.removesuffix("_total"), dims), _Series(NO_POINT, dims))
 
     def _kind(self, name: str) -> tuple[Kind | str | None, str]:
         """Return the kind of a sample, and the name of its family."""
@@ -310,14 +318,13 @@ class ExpositionReader:
         if meta != self._meta:
             self._meta = meta
             self._texts.clear()
-            self._created_texts.clear()
 
-    def _forget(self, most: int) -> None:
-        """If more than `most` series are remembered, forget all that are not in the last page."""
-        if len(self._texts) + len(self._created_texts) > most or len(self._series) > most:
+    def _forget(self, samples: Sequence[Sample]) -> None:
+        """Forget texts that are not on the page; once more than twice its series are remembered, forget the others."""
+        most = 2 * len(samples) + 1000
+        with suppress(KeyError):  # a page with times
+            self._texts = {head: self._texts[head] for head, _, _ in samples}
+        if len(self._texts) > most or len(self._series) > most:
             self._texts.clear()
-            self._created_texts.clear()
             self._series = {key: series for key, series in self._series.items() if series.seen == self._page}
-            alive = {series.created for series in self._series.values()}
-            self._created = {key: created for key, created in self._created.items() if created in alive}
-            self._metrics = {metric: metric for metric, _ in self._series}
+            self._metrics = {series.metric: series.metric for series in self._series.values()}

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
@@ -184,10 +184,6 @@ def test_a_sample_with_an_old_timestamp_is_absent(stamp, openmetrics):
     assert len(read(f"a 1 {stamp}\n{end}", at=NOW - 2 * SECOND, openmetrics=openmetrics)) == 1
 
 
-def test_a_series_is_yielded_only_while_the_page_has_it(one):
-    assert [len(one.read(answer(text), NOW)[0]) for text in ("a 1\nb 1\n", "b 1\n", "a 1\nb 1\n")] == [2, 1, 2]
-
-
 def test_of_a_repeated_series_the_first_counts():
     points, problems = reader().read(answer('a{b="1",c="2"} 1\na{c="2",b="1"} 2\n'), NOW)
     assert [p.value for p in points] == [1]
@@ -258,7 +254,8 @@ def test_series_above_the_limit_are_left_out_and_reported():
     assert problems == ["3 series are taken, up to 6 are left out; a reading takes no more"]
     assert limited.read(answer("a0 0\n"), NOW)[1] == []
     assert limited.read(answer(text * 20), NOW)[1][-1] == "4 series are taken, up to 196 are left out; raise max_series"
-    assert reader(max_series=10).read(answer(text), NOW)[1] == []
+    whole = reader(max_series=10)
+    assert [len(whole.read(answer(text), NOW, room)[0]) for room in (20, 20, 3)] == [10, 10, 3]
 
 
 def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
@@ -278,19 +275,10 @@ def test_lines_with_timestamps_are_parsed_once(monkeypatch):
     assert (told(points), problems) == ({("a", (("b", "c d"),)): 3}, []), "the second is old"
 
 
-@pytest.mark.parametrize("rest", ["1 x", "x 1", "1 1_0", "1 # {}", "1  # {}", "# 1", "1 NaN"])
-def test_a_known_series_is_read_as_a_new_one(rest):
-    of = reader()
-    first = reader().read(answer(f"a {rest}\n"), NOW)
-    of.read(answer("a 1\n"), NOW)
-    again = of.read(answer(f"a {rest}\n"), NOW)
-    assert (told(again[0]), again[1]) == (told(first[0]), first[1])
-
-
 def test_labels_that_keep_changing_do_not_fill_memory(one):
     for n in range(3000):
         one.read(answer(f'# TYPE a counter\na{{id="{n}"}} 1\na_created{{id="{n}"}} 1\n'), NOW + n)
-    assert len(one._texts) + len(one._series) + len(one._created) + len(one._created_texts) < 5000
+    assert len(one._texts) + len(one._series) < 5000
 
 
 @pytest.mark.parametrize(
@@ -310,11 +298,21 @@ def test_filters_have_two_forms_and_are_searched(filters, taken):
     assert {f"{p.metric.name} {p.dims.get('gpu', '')}".strip() for p in points} == taken
 
 
-@given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
-def test_any_text_can_be_read(text, openmetrics):
-    points, problems = reader().read(answer(text, openmetrics=openmetrics), NOW)
-    assert all(math.isfinite(p.value) and tuple(p.dims) == p.metric.dims for p in points)
-    assert len(problems) <= 4
+RESTS = ("3", "NaN", " 1", "1 1800000000000", "1 x", "x 1", "1 1_0", "1 # {}", "1  # {}", "# 1")
+lines = st.sampled_from(["a 1\n", *(f"b {rest}\n" for rest in RESTS)])
+pages = st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60) | st.lists(lines, max_size=3).map("".join)
+
+
+@given(pages, pages, st.booleans())
+@example("a 1\n", "a5\n", False)
+@example("# TYPE a counter\na_total 2\na_created 7\n", 'c{d="e"} 5\nc{d="e",} 6\n', False)
+def test_each_page_is_read_as_if_it_were_the_first(before, after, openmetrics):
+    of = reader()
+    for page in (before, before, after, after):
+        points, problems = of.read(answer(page, openmetrics=openmetrics), NOW)
+        assert all(math.isfinite(p.value) and tuple(p.dims) == p.metric.dims for p in points)
+        fresh, said = reader().read(answer(page, openmetrics=openmetrics), NOW)
+        assert (told(points), len(problems)) == (told(fresh), len(said))
 
 
 def reference(text, *, openmetrics):
