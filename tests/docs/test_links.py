@@ -1,4 +1,4 @@
-"""The links of README, docs and the pages of deployment lead somewhere, and docs/README.md names every page."""
+"""The links of README, docs and the pages of deployment lead somewhere, docs/README.md names every page, and tests are there."""
 
 import re
 from pathlib import Path
@@ -40,3 +40,10 @@ def test_the_index_names_every_page():
     index = (ROOT / "docs/README.md").read_text()
     missing = [page.name for page in ROOT.glob("docs/*.md") if f"({page.name})" not in index]
     assert missing == ["README.md"]
+
+
+def test_each_row_of_the_table_of_faults_names_a_test_that_exists():
+    shown = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/maintain/faults.md").read_text())
+    assert len(shown) > 60
+    texts = {file: (ROOT / file).read_text() for file, _ in shown}
+    assert [f"{file}::{name}" for file, name in shown if f"def {name}(" not in texts[file]] == []
