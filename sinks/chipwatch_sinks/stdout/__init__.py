@@ -142,7 +142,8 @@ class StdoutSink(Sink):
                 if self._has_room:
                     if not self._has_room(max(0.0, end - time.monotonic())):
                         raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
-                    piece = piece[: select.PIPE_BUF]  # a socket that is ready takes so much without a wait
+                    if not self._file:  # a stream that may wait, but takes so much without a wait once it is ready
+                        piece = piece[: select.PIPE_BUF]
                 if (written := self._write(piece)) is None:
                     raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
                 self._unwritten = self._unwritten[written:]
