@@ -4,17 +4,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from chipwatch.contract.datapoint import Datapoint, Kind
-from chipwatch_sinks.cloudwatch.wire import DatumEncoder
+from chipwatch_sinks.cloudwatch.wire import DatumEncoder, unit_of
 
 
 def datum(encoder: DatumEncoder, point: Datapoint) -> dict[str, Any]:
     """Return the datum of a good point as botocore takes it."""
-    moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
-    return {
-        **encoder._constant(point.metric.name, point.metric.unit, point.dims),
-        "Timestamp": moment,
-        **_content(point),
-    }
+    constant = {"MetricName": point.metric.name, "Unit": unit_of(point.metric.unit), **encoder._extra}
+    if pairs := [{"Name": key, "Value": value} for key, value in point.dims.items_sorted]:
+        constant["Dimensions"] = pairs
+    return {**constant, "Timestamp": datetime.fromtimestamp(point.at // 1_000_000_000, UTC), **_content(point)}
 
 
 def _content(point: Datapoint) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.net.aws_regions import region_fault
 from chipwatch.net.faults import check_timeout
-from chipwatch_sinks.cloudwatch.wire import ALLOWED, DatumEncoder, body, namespace_fault, series_fault
+from chipwatch_sinks.cloudwatch.wire import ALLOWED, DatumEncoder, body, dims_fault, name_fault, namespace_fault
 
 if TYPE_CHECKING:
     from chipwatch_sinks.cloudwatch.client import CloudwatchClient
@@ -89,7 +89,7 @@ class CloudwatchSink(Sink):
         self._client: CloudwatchClient | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        fault = series_fault(metric.name, dims)
+        fault = name_fault(metric.name) or dims_fault(dims)
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from chipwatch.contract.datapoint import COUNTER, Datapoint, Dimensions
 from chipwatch.contract.sink import Rejected
 
-CACHED_SERIES: Final = 25_000
-"""Series whose constant part is cached, more than a reading has: about 0.4 kB each. With one too few, none is found."""
+CACHED: Final = 25_000
+"""Names, and dimensions, whose JSON is cached, more than a reading has. With one too few, none is found."""
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 numbers: Final = msgspec.json.Encoder().encode
@@ -57,12 +57,15 @@ def namespace_fault(namespace: str) -> str | None:
     return "AWS/ is reserved for AWS's own namespaces" if namespace.startswith("AWS/") else None
 
 
-def series_fault(name: str, dims: Dimensions) -> str | None:
-    """Return why CloudWatch rejects every point of the metric `name` with these dimensions, or None."""
+def name_fault(name: str) -> str | None:
+    """Return why CloudWatch rejects every point of the metric `name`, or None."""
+    return None if is_allowed(name, LONGEST_NAME) else "metric name not allowed"
+
+
+def dims_fault(dims: Dimensions) -> str | None:
+    """Return why CloudWatch rejects every point with these dimensions, or None."""
     if len(dims) > MOST_DIMENSIONS:
         return "too many dimensions"
-    if not is_allowed(name, LONGEST_NAME):
-        return "metric name not allowed"
     if not all(is_allowed(key, LONGEST_NAME) and key[0] != ":" for key in dims):
         return "dimension name not allowed"
     if not all(is_allowed(value, LONGEST_VALUE) for _, value in dims.items_sorted):
@@ -77,7 +80,7 @@ def point_fault(point: Datapoint, now: int | None) -> str | None:
         return "first reading of a counter"
     numbers = (value,) if total is None else total.values
     numbers = numbers if increase is None else (increase,)
-    if not (min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers))):
+    if not -LARGEST <= numbers[0] <= numbers[-1] <= LARGEST:
         return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
     if len(numbers) > MOST_VALUES:
         return "too many values"
@@ -96,38 +99,39 @@ class DatumEncoder:
     def __init__(self, *, high_resolution: bool) -> None:
         """Request a resolution of 1 s, or leave it at CloudWatch's 60 s."""
         self._extra = {"StorageResolution": 1} if high_resolution else {}
-        self._series = lru_cache(CACHED_SERIES)(self._encode_series)
+        self._of_name, self._of_dims = lru_cache(CACHED)(self._encode_name), lru_cache(CACHED)(_encode_dims)
 
     def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Datapoint], list[str], list[Rejected]]:
         """Return the points that CloudWatch may accept at `now` (ns), the datum of each as JSON, and the others."""
         good, datums, rejected = [], [], []
         for point in batch:
             metric = point.metric
-            fault, head = self._series(metric.name, metric.unit, point.dims)
-            if fault := fault or point_fault(point, now):
+            wrong_name, name = self._of_name(metric.name, metric.unit)
+            wrong_dims, dims = self._of_dims(point.dims)
+            if fault := wrong_name or wrong_dims or point_fault(point, now):
                 rejected.append(Rejected(point, fault))
             else:
                 good.append(point)
-                datums.append(f"{head}{point.at // 1_000_000_000}{_tail(point)}")
+                datums.append(f"{name}{dims}{point.at // 1_000_000_000},{_numbers(point)}")
         return good, datums, rejected
 
     def size(self, point: Datapoint) -> int:
         """Return the bytes of the datum of `point`, or a few more."""
-        _, head = self._series(point.metric.name, point.metric.unit, point.dims)
-        total = point.summary
+        _, name = self._of_name(point.metric.name, point.metric.unit)
+        constant, total = len(name) + len(self._of_dims(point.dims)[1]), point.summary
         if total is None or total.count == 1:
-            return len(head) + 48
-        return len(head) + 40 + len(total.values) * (26 + len(str(total.count)))
+            return constant + 48
+        return constant + 40 + len(total.values) * (26 + len(str(total.count)))
 
-    def _constant(self, name: str, unit: str, dims: Dimensions) -> dict[str, Any]:
-        """Return the part that is the same in every datum of a series."""
-        pairs = [{"Name": key, "Value": value} for key, value in dims.items_sorted]
-        constant: dict[str, Any] = {"MetricName": name, "Unit": unit_of(unit), **self._extra}
-        return constant | {"Dimensions": pairs} if pairs else constant
+    def _encode_name(self, name: str, unit: str) -> tuple[str | None, str]:
+        """Return why CloudWatch rejects a metric, or None, and the begin of its datums as JSON."""
+        return name_fault(name), compact({"MetricName": name, "Unit": unit_of(unit), **self._extra})[:-1]
 
-    def _encode_series(self, name: str, unit: str, dims: Dimensions) -> tuple[str | None, str]:
-        """Return why CloudWatch rejects the series, or None, and its datum as JSON up to the number of the time."""
-        return series_fault(name, dims), f'{compact(self._constant(name, unit, dims))[:-1]},"Timestamp":'
+
+def _encode_dims(dims: Dimensions) -> tuple[str | None, str]:
+    """Return why CloudWatch rejects dimensions, or None, and their part of a datum as JSON, up to its time."""
+    pairs = [{"Name": key, "Value": value} for key, value in dims.items_sorted]
+    return dims_fault(dims), f',"Dimensions":{compact(pairs)},"Timestamp":' if pairs else ',"Timestamp":'
 
 
 def body(namespace: str, datums: Sequence[str]) -> bytes:
@@ -135,18 +139,13 @@ def body(namespace: str, datums: Sequence[str]) -> bytes:
     return f'{{"Namespace":{compact(namespace)},"MetricData":[{",".join(datums)}]}}'.encode()
 
 
-def _json(numeric: object) -> str:
-    try:
-        return numbers(numeric).decode()
-    except OverflowError:  # an integer of more than 64 bits
-        return compact(numeric)
-
-
-def _tail(point: Datapoint) -> str:
-    """Return the rest of a good point's datum after the time."""
+def _numbers(point: Datapoint) -> str:
+    """Return the end of a good point's datum."""
     metric, value, _, _, _, _, total, increase = point
-    if metric.kind is COUNTER:
-        return f',"Value":{_json(increase)}}}'
-    if total is None or total.count == 1:
-        return f',"Value":{_json(value)}}}'
-    return f',"Values":{_json(total.values)},"Counts":{_json(total.counts)}}}'
+    content: dict[str, object] = {"Value": increase if metric.kind is COUNTER else value}
+    if metric.kind is not COUNTER and total is not None and total.count > 1:
+        content = {"Values": total.values, "Counts": total.counts}
+    try:
+        return numbers(content).decode()[1:]
+    except OverflowError:  # an integer of more than 64 bits
+        return compact(content)[1:]
