@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers perturb scale golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout search bench peers perturb scale golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -28,10 +28,12 @@ test: lint unit
 	@if [ "$(DEPLOY_FILES)" = yes ] || $(BIN)/python tests/changed.py --deploy-files; then $(MAKE) test-deploy-files; \
 	  else echo 'no file that is deployed has changed; `make test-deploy-files` checks them all the same'; fi
 
-# Comparisons with real programs, each in its environment below .proof. One that cannot be installed is skipped with its reason.
+# Comparisons with real programs, each in its environment below .proof; one that cannot be installed is skipped with its reason. Then a
+# minute of search with a new seed.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
+	@env SECONDS=$(or $(SECONDS),60) $(BIN)/python -m tests.search
 
 # Charts, modules, task definitions, units and packages, checked by the programs that will read them.
 test-deploy-files: $(VENV)/dev.stamp tools
@@ -83,9 +85,9 @@ test-deploy: $(VENV)/dev.stamp tools
 test-rollout: $(VENV)/dev.stamp
 	$(BIN)/pytest -m deploy -s tests/deploy/test_rollout.py $(PYTEST_ARGS)
 
-# Ten minutes of faults; FULL=1 for all of them, SEED=n to repeat, PARTS="soak inputs" for some.
-faults: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.faults
+# Lives of the agent in a world that misbehaves, and odd input: docs/maintain/properties.md. SECONDS=60, SEED=n to repeat, PARTS="lives inputs" for some.
+search: $(VENV)/dev.stamp
+	@env SECONDS=$(or $(SECONDS),600) $(BIN)/python -m tests.search
 
 # Costs beside what is asked and what the last release had; fails where one is more than 25 % worse. ARGS="--only beside" for some.
 bench: $(VENV)/dev.stamp

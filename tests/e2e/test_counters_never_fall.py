@@ -392,16 +392,6 @@ def lived(host, agent_command, tmp_path, until):
     return live
 
 
-def test_a_real_agent_that_is_killed_while_a_veth_goes_shows_no_fall(host, lived):
-    veth = 4 * TERABYTE // 10
-    host.write({"a": TERABYTE, "veth1": veth})
-    shown = lived("network.sent", "", lambda: host.write({"a": TERABYTE + 1000, "veth1": veth + 500}), 1500)
-    host.write({"a": TERABYTE + 1000})
-    shown += lived("network.sent", "", lambda: host.write({"a": TERABYTE + 2000}), 1000)
-    assert falls(shown) == []
-    assert increase(shown) == 1500 + 1000
-
-
 def test_a_real_agent_that_is_killed_knows_an_interface_from_another_one_of_its_name(host, lived):
     name, last = "network.interface.sent", TERABYTE + 1000
     host.write({"a": TERABYTE})

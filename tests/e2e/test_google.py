@@ -5,9 +5,8 @@ from pathlib import Path
 
 from tests.doubles.gce import VM, Gce
 from tests.doubles.monitoring import MonitoringDouble
-from tests.faults.lives import LEVEL, TOTAL
 
-from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.engine.delivery import Worker
 from chipwatch.engine.route import MetricFilter, Route
 from chipwatch.engine.spool.queue import Spool
@@ -16,6 +15,7 @@ from chipwatch_sinks.google import GoogleSink
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
+LEVEL, TOTAL = gauge("test.level", "%", "A level.", dims=("n",)), counter("test.total", "By", "A total.")
 S = 10**9
 
 

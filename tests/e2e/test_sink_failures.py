@@ -7,8 +7,7 @@ from contextlib import closing
 import pytest
 from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
-from tests.e2e import spools
-from tests.e2e.spools import LONG, hurried, ledger
+from tests.search.properties import LONG, books
 
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.engine.spool.queue import Spool
@@ -22,8 +21,16 @@ def _no_way_out(monkeypatch):
     isolate(monkeypatch)
 
 
-def owed(path):
-    return len([*spools.owed(path)])
+def hurried(folder):
+    """Return the environment of an agent that tries again after 2 ms, whatever a service asks; it needs `folder`."""
+    (folder / "sitecustomize.py").write_text(
+        "from chipwatch.engine import delivery_log\n"
+        "from chipwatch.engine.delivery import Pauses, SinkDelivery\n"
+        "delivery_log.MAX_AFTER = 0.002\n"
+        "before = SinkDelivery.__init__.__defaults__\n"
+        "SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.001, 0.002, 0.001, 0.002))\n"
+    )
+    return {"PYTHONPATH": folder}
 
 
 ANSWERS = [
@@ -52,13 +59,13 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
         running = agent.start(*words, "--region", "eu-west-1", "--endpoint-url", server.url, "--spool", tmp_path,
                               env=hurried(plugins_folder.folder))  # fmt: skip
         until(lambda: len(asked) >= 3 * len(ANSWERS) // 2, LONG)
-        assert owed(tmp_path / "cloudwatch.db") >= POINTS
-        until(lambda: owed(tmp_path / "cloudwatch.db") == 0, LONG)
+        assert books(tmp_path / "cloudwatch.db")[1] >= POINTS
+        until(lambda: books(tmp_path / "cloudwatch.db")[1] == 0, LONG)
         code, _ = running.stop()
     assert code == 0, running.errors()
-    books = ledger(tmp_path / "cloudwatch.db")
-    assert books == {"collected": books["sent"], "sent": books["collected"]}
-    assert books["sent"] > POINTS
+    ledger = books(tmp_path / "cloudwatch.db")[0]
+    assert ledger == {"collected": ledger["sent"], "sent": ledger["collected"]}
+    assert ledger["sent"] > POINTS
     assert "Traceback" not in running.errors()
     assert len(running.errors()) < 20_000
 
@@ -132,17 +139,17 @@ def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, unti
     code, took = running.stop()
     assert code == 0
     assert took < 20
-    assert owed(tmp_path / "hanging.db") == ledger(tmp_path / "hanging.db")["collected"] > 5
+    assert books(tmp_path / "hanging.db")[1] == books(tmp_path / "hanging.db")[0]["collected"] > 5
 
 
 def test_a_sink_that_tries_to_end_the_program_counts_as_a_bug_and_recovers(start, until, tmp_path):
     running, health = start("exiting")
     until(lambda: "bug: SystemExit: 3" in running.errors(), LONG)
     until(lambda: health().returncode == 1, LONG)
-    assert ledger(tmp_path / "exiting.db").keys() == {"collected"}
+    assert books(tmp_path / "exiting.db")[0].keys() == {"collected"}
     (tmp_path / "gate").touch()
-    until(lambda: ledger(tmp_path / "exiting.db").get("sent"), LONG)
+    until(lambda: books(tmp_path / "exiting.db")[0].get("sent"), LONG)
     until(lambda: health().returncode == 0, LONG)
     assert running.stop()[0] == 0
-    books = ledger(tmp_path / "exiting.db")
-    assert books["sent"] == books["collected"]
+    ledger = books(tmp_path / "exiting.db")[0]
+    assert ledger["sent"] == ledger["collected"]

@@ -296,24 +296,6 @@ def test_what_a_sink_chooses_for_its_points_is_saved_before_they_are_written(sta
     spool.close()
 
 
-def test_points_spooled_for_another_destination_are_not_sent(start, tmp_path):
-    class Elsewhere(Sink):
-        def destination(self):
-            return {"region": "b"}
-
-    path, sink = tmp_path / "mem.db", Elsewhere()
-    with closing(Spool("mem", path, destination={"region": "a"})) as spool:
-        spool.append(points(range(3)))
-    with closing(Spool("mem", path)) as spool:
-        worker = start(sink, spool=spool)
-        spool.append(points([7]))
-        worker.wake()
-        until(lambda: spool.ledger.sent)
-        worker.stop()
-        assert worker.join(LONG)
-        assert (sink.got, spool.ledger.spooled) == ([7], 3)
-
-
 def test_points_keep_all_else_when_they_are_dressed_and_renamed(start):
     sent = counter("net.sent", "By", "Bytes sent.")
     point = sent.point(7, 5.0, start_time=3)._replace(window_start=4, increase=2.0)
@@ -958,23 +940,6 @@ def test_while_the_worker_waits_it_has_nothing_in_hand_so_the_oldest_may_go(star
 
 def test_a_worker_that_was_never_started_is_joined_at_once():
     assert Worker("mem", MemorySink(), Spool("mem")).join(LONG)
-
-
-def test_a_failure_in_mid_delivery_goes_on_after_the_batches_already_sent(start):
-    class Third(Sink):
-        def write(self, batch):
-            if len(self.asked) == 2:
-                self.asked.append(ids(batch))
-                raise Retryable("no answer")
-            return super().write(batch)
-
-    sink = Third(max_points=100, one_per_series=True)
-    spool = Spool("mem")
-    for n in range(6):
-        spool.append(points([n]))
-    idle(start(sink, spool=spool))
-    assert sink.asked == [[0], [1], [2], [2], [3], [4], [5]]
-    assert sink.got == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_sink_that_fails_to_close_is_logged_and_ends(start, caplog):

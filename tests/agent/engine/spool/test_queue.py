@@ -129,23 +129,6 @@ def test_the_time_of_the_oldest_chunk_is_known(spool):
 # -- a restart ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_continues_in_the_middle_of_a_chunk(spooled, path):
-    first = spooled()
-    for at in range(0, 30, 10):
-        first.append(points(range(at, at + 10)), HERE)
-    take(first, 14)
-    first.acknowledge({"sent": 13, "rejected:bad": 1})
-    first.close()
-    again = spooled()
-    check_balance(again, path)
-    assert (again.ledger.collected, again.ledger.sent, again.ledger.spooled) == (30, 13, 16)
-    assert again.take(1)[1] == HERE
-    again.append(points(range(30, 33)), HERE)
-    assert drain(again) == list(range(14, 33))
-    again.close()
-    assert spooled().ledger.sent == 13 + 19
-
-
 def test_a_closed_spool_can_be_closed_again_and_takes_points_into_memory(spooled):
     spool = spooled()
     spool.close()

@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.faults import clouds, parsers, trees
-from tests.faults.figures import Figures
-from tests.faults.mutants import Mutator
+from tests.search import clouds, parsers, trees
+from tests.search.figures import Figures
+from tests.search.mutants import Mutator
 
 from chipwatch.contract.datapoint import Datapoint, Metric
 

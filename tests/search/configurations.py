@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from tests.faults.figures import Figures
-from tests.faults.mutants import Mutator
-from tests.faults.parsers import _uncommented
+from tests.search.figures import Figures
+from tests.search.mutants import Mutator
+from tests.search.parsers import _uncommented
 
 from chipwatch.base.redaction import one_line
 from chipwatch.commands import command_line
@@ -48,21 +48,12 @@ FLAGS = {
     "--once": (),
     "--duration": ("1",),
 }
-VARIABLES = (
-    *(
-        f"CHIPWATCH_{name}"
-        for name in ("SINK", "COLLECTOR", "INTERVAL", "WINDOW", "LEVEL", "DIMS__SITE", "DIMS", "NAMES")
-    ),
-    *(
-        f"CHIPWATCH_{name}"
-        for name in ("COMMON_DIMS", "SPOOL", "SPOOL_BYTES", "HEALTH", "PID", "LOG_LEVEL", "STDIN", "X")
-    ),
-    *(
-        f"CHIPWATCH_SINKS__{name}"
-        for name in ("CLOUDWATCH__NAMESPACE", "GOOGLE__TIMEOUT", "STDOUT__FORMAT", "X__Y", "")
-    ),
-    *(f"CHIPWATCH_COLLECTORS__{name}" for name in ("OPENMETRICS__ENDPOINTS", "DISK__PATHS", "NEURON__PATH", "TPU")),
-)
+NAMES = """
+SINK COLLECTOR INTERVAL WINDOW LEVEL DIMS__SITE DIMS NAMES COMMON_DIMS SPOOL SPOOL_BYTES HEALTH PID LOG_LEVEL STDIN X
+SINKS__CLOUDWATCH__NAMESPACE SINKS__GOOGLE__TIMEOUT SINKS__STDOUT__FORMAT SINKS__X__Y SINKS__
+COLLECTORS__OPENMETRICS__ENDPOINTS COLLECTORS__DISK__PATHS COLLECTORS__NEURON__PATH COLLECTORS__TPU
+"""
+VARIABLES = [f"CHIPWATCH_{name}" for name in NAMES.split()]
 ODD = (
     "", "-1", "0", "nan", "inf", "1e999", "9" * 5000, "\udce9", "\x00", "a" * 5000, "²", "5", "true", "[]", "{}", "=", ",",
     "\n", "\x1b[31m", "../..", "K=V", "%s", "http://[", "http://u:p@h:99999/", "1:2:3", "\u202e", " ", "--", "-x", "None",

@@ -15,9 +15,9 @@ from tests.doubles.cloudwatch import environment
 from tests.doubles.gce import VM
 from tests.doubles.imds import DOCUMENT
 from tests.doubles.monitoring.answers import AWAY, DISABLED, EXHAUSTED, SCOPES
-from tests.doubles.raw import RawServer
-from tests.faults.answers import KINDS, STATUSES, http
-from tests.faults.corruptions import AT, window
+from tests.doubles.raw import RawServer, http
+from tests.search.answers import KINDS, STATUSES
+from tests.search.corruptions import AT, window
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, ScrapeFailed
 from chipwatch.collectors.openmetrics.fetch import Scraper

@@ -1,4 +1,4 @@
-"""Results of one part of the campaign, and its time limit."""
+"""Results of one part of the search, and its time limit."""
 
 import time
 from collections import Counter
@@ -40,11 +40,7 @@ class Figures:
         self.failures.append(f"SEED={self.seed} AT={self.trial} PARTS={self.part}: {text}")
 
 
-def table(parts: list[Figures]) -> str:
-    """Return the figures for docs/maintain/proof.md."""
-    lines = ["| part | trials | counted | failures | seed | seconds |", "|---|---|---|---|---|---|"]
-    for part in parts:
-        counted = ", ".join(f"{name} {count:,}" for name, count in part.counts.items())
-        trials = f"{part.done:,} of {part.wanted:,}"
-        lines.append(f"| {part.part} | {trials} | {counted} | {len(part.failures)} | {part.seed} | {part.took:.0f} |")
-    return "\n".join(lines)
+def line(part: Figures) -> str:
+    """Return the figures of a part as a line."""
+    counted = ", ".join(f"{name} {count:,}" for name, count in sorted(part.counts.items()) if part.part != "lives")
+    return f"{part.part}: {part.done:,} trials in {part.took:.0f} s, {len(part.failures)} failures; {counted}"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from tests.faults.figures import Figures
-from tests.faults.kills import books
+from tests.search.figures import Figures
+from tests.search.properties import books
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.errors import Retryable

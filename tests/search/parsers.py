@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.doubles.fake_neuron_monitor import record
-from tests.faults.corruptions import COMMON, POINTS, window
+from tests.search.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import apple, gaudi, intel, ipu
 from chipwatch.collectors.intel import xpu_smi

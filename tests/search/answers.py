@@ -1,29 +1,22 @@
 """Services on loopback that answer in every way that went wrong for somebody, and note what they took."""
 
 import random
-import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 import grpc
 from tests.doubles.cloudwatch import Answer as Refusal
 from tests.doubles.cloudwatch import CloudwatchDouble, Datum, _Handler
 from tests.doubles.monitoring.answers import Answer
+from tests.doubles.raw import http
 
 RUBBISH = (b"<!DOCTYPE html><title>S\xe9curit\xe9</title>", b"OK", b"\x00\x01\x02", b"{", b"[1,", b"\xff\xfe{\x00}\x00")
 STATUSES = (200, 400, 403, 404, 407, 429, 500, 502, 503, 504)
 Dice = random.Random
-
-
-def http(status: int, body: bytes, *headers: str, length: object = None) -> bytes:
-    """Return an answer as it goes over the wire."""
-    lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body) if length is None else length}", *headers]
-    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def told(status: int, code: str, *headers: str) -> bytes:
@@ -72,14 +65,6 @@ KINDS: dict[str, Callable[[Dice], bytes]] = {
 BAD = [name for name in KINDS if name != "good"]
 
 
-class Taken(NamedTuple):
-    """A request whose datums were taken: in which life it came, and whether a good answer went out whole."""
-
-    life: str
-    certain: bool
-    datums: tuple[Datum, ...]
-
-
 class StormyCloudwatch(CloudwatchDouble):
     """Answers well with a chance of `well`, else in one of the ways that go wrong, of which it hears a quarter."""
 
@@ -87,7 +72,10 @@ class StormyCloudwatch(CloudwatchDouble):
         super().__init__()
         self.dice, self.well = dice, 1.0
         self._next: list[str] = []
-        self.taken: list[Taken] = []
+        self.on_taken: Callable[[], object] = lambda: None
+        """Called when the datums of a request are taken, before it is answered."""
+        self.taken: list[tuple[Datum, ...]] = []
+        """The datums of each request whose datums were taken, whatever was answered."""
         self.refused: list[Refusal] = []
         """Faults of whole requests."""
         self.asked: dict[str, int] = {}
@@ -121,9 +109,9 @@ class _StormyHandler(_Handler):
                 double.refused.append(verdict)
                 self._refuse(verdict)
                 return
-            (life,) = re.findall(r"app/(\w+)", headers["user-agent"])
             with double.lock:
-                double.taken.append(Taken(life, name == "good", verdict))
+                double.taken.append(verdict)
+            double.on_taken()
         self.close_connection = name != "good"
         with suppress(OSError):
             if name == "reset":
@@ -174,7 +162,6 @@ class Gate:
 
     def __init__(self, port: int, dice: Dice) -> None:
         self._port, self._dice, self.well = port, dice, 1.0
-        self.asked: dict[str, int] = {}
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -193,7 +180,6 @@ class Gate:
                 return
             well = self._dice.random() < self.well
             manner = "pass" if well else self._dice.choice(["reset", "mute", "cut", "garble", "slow", *FRAMES])
-            self.asked[manner] = self.asked.get(manner, 0) + 1
             threading.Thread(target=self._meet, args=(near, manner, self._dice.randrange(400)), daemon=True).start()
 
     def _meet(self, near: socket.socket, manner: str, most: int) -> None:
