@@ -42,8 +42,9 @@ def test_the_index_names_every_page():
     assert missing == ["README.md"]
 
 
-def test_each_row_of_the_table_of_faults_names_a_test_that_exists():
-    shown = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/maintain/faults.md").read_text())
-    assert len(shown) > 60
+def test_each_row_of_faults_and_of_properties_names_a_test_that_exists():
+    rows = "".join((ROOT / f"docs/maintain/{name}.md").read_text() for name in ("faults", "properties"))
+    shown = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", rows)
+    assert len(shown) > 80
     texts = {file: (ROOT / file).read_text() for file, _ in shown}
     assert [f"{file}::{name}" for file, name in shown if f"def {name}(" not in texts[file]] == []

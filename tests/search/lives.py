@@ -1,7 +1,6 @@
 """Searches lives that break a property, makes the plan of each small, and tells what no life has reached."""
 
 import sys
-from collections.abc import Iterator
 
 from tests.search.answers import KINDS
 from tests.search.figures import Figures
@@ -46,8 +45,3 @@ def smaller(plan: Plan, law: str) -> Plan:
             if law in live(less).failures:
                 plan = less
     return plan
-
-
-def never(figures: Figures) -> Iterator[str]:
-    """Yield what no life has reached."""
-    yield from (word for word in SOMETIMES if not figures.counts[word])

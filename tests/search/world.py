@@ -39,18 +39,16 @@ class Servers:
 
     def __enter__(self) -> Self:
         """Listen."""
+        for server in filter(None, (self.cloudwatch, self.otlp, self.google)):
+            self._stack.enter_context(server)
         if self.cloudwatch:
-            self._stack.enter_context(self.cloudwatch)
             self.cloudwatch.on_taken = self._take
         if self.otlp:
-            self._stack.enter_context(self.otlp)
             self.otlp.weather = self._weather
         if self.google:
-            self._stack.enter_context(self.google)
             self.gate = answers.Gate(self.google.port, self._dice)
             self._stack.callback(self.gate.close)
-            google = answers.statuses(Random(self._dice.random()), lambda: self.well["google"])
-            self.google.weather = google
+            self.google.weather = answers.statuses(Random(self._dice.random()), lambda: self.well["google"])
         return self
 
     def __exit__(self, *_: object) -> None:
