@@ -20,7 +20,7 @@ TURNS = re.compile(
     | (?<!there\ )(?:is|are|was|were|be)\s+no(?=\s+(?!longer|more|less)) | that\s+there\s+(?:is|are) | (?:is|are)\s+such
     | (?:that|which|what)\s+(?:is|are|was|were)\s+none | costs?\s+itself | of\s+(?:its|their)\s+own | that\s+which
     | who(?:m?ever|soever) | whatsoever | (?:there|where|here)(?:of|in|by|upon) | (?:hence|thence)forth | lest | ere
-    | adversar(?:y|ies) )\b""",
+    | adversar(?:y|ies) | at\s+hand | came\s+meanwhile )\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 OPENINGS = re.compile(r"\s*(?:What|Whether|Who|How)\b")

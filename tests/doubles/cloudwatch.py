@@ -190,7 +190,7 @@ class CloudwatchDouble:
         self._script.extend(faults)
 
     def fault(self) -> Fault | None:
-        """Return the fault for the request at hand."""
+        """Return the fault for this request."""
         with self.lock:
             return self._script.popleft() if self._script else self.weather()
 

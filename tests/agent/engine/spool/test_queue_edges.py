@@ -148,7 +148,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
     with path.open("r+b") as file:
         file.seek((root - 1) * PAGE)
         file.write(b"\xff" * PAGE)
-    assert take(spool) == [9000, 9001]  # the file is set aside; only what was at hand is left
+    assert take(spool) == [9000, 9001]  # the file is set aside; only what was in memory is left
     assert spool.file.faults == {"corrupt": 1}
     assert spool.bytes == 2 * POINT_BYTES
     spool.acknowledge({"sent": 2})
