@@ -1,11 +1,11 @@
-"""Collects the health of the host: sensors, CPU throttling and energy, errors of memory and PCI Express."""
+"""Collects the health of the host: sensors, CPU throttling and energy, errors of memory and PCI Express, failures."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,12 +13,15 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
+from chipwatch.host import failures
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import close_all, number, text
 from chipwatch.host.rows import FileRow, Folder, Folders, each
 
+FAILURES: Final = gauge("node.failures", "{failure}", "Failures in so many days, by kind.", dims=("days", "kind"))
 KEYS: Final = ("chip", "sensor", "label")
 CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor of the CPUs.")
 TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor of the host.", Level.DETAILED, KEYS)
@@ -201,16 +204,21 @@ class HardwareCollector(Collector):
 
         every: float = 15.0
         """Seconds between two readings, at least."""
+        root: Path = Path("/")
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
 
-    metrics = (CPU, TEMPERATURE, FAN, MEMORY_ERRORS, OF_DIMM, *CPU_METRICS, *PCIE_METRICS)
+    metrics = (CPU, TEMPERATURE, FAN, MEMORY_ERRORS, OF_DIMM, *CPU_METRICS, *PCIE_METRICS, FAILURES)
+    knows = (RiseEvidence,)
     needs = Needs(level=True, state=True)
 
     def __init__(self, config: Config) -> None:
         self._config, self.every = config, config.every
         self._parts: dict[str, Folders | Energy] = {}
         self._kept: LastValues | None = None
+        self._past: Path | None = None
+        self._failed: list[tuple[Dimensions, list[failures.Failure]]] = []
+        """The failures of the last reading, by the dimensions of their count."""
 
     def open(self, given: Given) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
@@ -231,7 +239,8 @@ class HardwareCollector(Collector):
             parts["energy counter"] = Energy(folder)
         self._kept = kept
         self._parts = {name: part for name, part in parts.items() if len(part)}
-        if not self._parts:
+        self._past = failures.file_of(given.state, self._config.root, folder) if given.state else None
+        if not (self._parts or (self._past and failures.read(self._past))):
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -240,6 +249,12 @@ class HardwareCollector(Collector):
             for part in self._parts.values():
                 yield from part.points(at)
             self._kept.save(at)
+            self._failed = [*failures.counted(self._past, at)] if self._past else []
+            yield from (FAILURES.point(at, len(found), dims) for dims, found in self._failed)
+
+    def facts(self) -> Iterable[RiseEvidence]:
+        """Yield a sentence about the failures that each count has."""
+        return (RiseEvidence(dims, 0, failures.sentence(found)) for dims, found in self._failed if found)
 
     def describe(self) -> str:
         """Return the number of devices of each kind; memory modules count as parts of their controller."""

@@ -38,8 +38,8 @@ from chipwatch.engine.sampler import Sampler
 from chipwatch.engine.spool.file import Ledger, fits, shown
 from chipwatch.engine.spool.sqlite import refuse_links, verified
 from chipwatch.jobs.verdict.callers import NOT_FIT
+from chipwatch.jobs.verdict.rules import LOGGED, Seen, reasons
 from chipwatch.net.status_socket import NoAgent, ask
-from chipwatch.service.device_log import gpu_troubles
 from chipwatch.service.wanted import absent, check_places, owner_of_watched
 
 TIMEOUT: Final = 8.0
@@ -101,7 +101,8 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
         yield _plugin_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
-    for reason in gpu_troubles(ticks[-1] if ticks else ()):
+    last = ticks[-1] if ticks else ()
+    for reason in reasons(Seen(one.metric.name, one.dims, one.value) for one in last if one.metric.name in LOGGED):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
     yield from _lines_of_left_out("processors", processors, config)

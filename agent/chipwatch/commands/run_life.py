@@ -25,8 +25,8 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import text_of
 from chipwatch.engine.build import assemble
 from chipwatch.engine.clock import DEADLINE, Pipeline
+from chipwatch.host.failures import file_of
 from chipwatch.service.announcements import Announcements
-from chipwatch.service.device_log import DeviceLog
 from chipwatch.service.wanted import Wanted, spared
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class AgentRun:
     file: RecordFile | None = None
     """The open file of `record`; it may be created before the run."""
     health: PageServer | None = None
-    _history: EventHistory | None = None
 
     @property
     def brief(self) -> bool:
@@ -87,6 +86,8 @@ class AgentRun:
         The order matters for parts that act after each tick: the status must know a tick before anybody can ask, and a
         run that lacks a needed collector must stop before it is announced.
         """
+        from chipwatch.jobs.verdict.events import EventHistory
+
         config, common, folder = self.config, self.common, state_folder(self.config.spool, os.environ)
         is_kept = not self.brief or config.spool is not None
         state = folder if is_kept else None  # where the run leaves something on disk
@@ -95,13 +96,15 @@ class AgentRun:
         least = Level.DETAILED if with_details or self.record else basic
         pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
         self.pipeline = pipeline
-        self._start_recorder(pipeline, None if self.brief else folder, is_kept=ring is not None)
+        failures = None if self.brief else file_of(folder, config.root, config.sys)
+        history = EventHistory(pipeline.samplers, time.time_ns(), config.interval or 0.0, failures)
+        pipeline.listeners.append(history.take)
+        self._start_recorder(pipeline, history, None if self.brief else folder, is_kept=ring is not None)
         on_start(pipeline)
-        shown = self._show(pipeline, folder, is_kept=is_kept)
+        shown = self._show(pipeline, history, folder, is_kept=is_kept)
         wanted = Wanted(config, pipeline, brief=self.brief)
         pipeline.after_tick.append(wanted.look)
         announcements = Announcements(config, pipeline, state)
-        pipeline.listeners.append(DeviceLog().take)
         pipeline.start()
         gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
         gc.set_threshold(50_000)  # with 700, looking for garbage takes a third of the CPU of many series
@@ -129,33 +132,22 @@ class AgentRun:
         if self.health:
             self.health.close()
 
-    def _history_of(self, pipeline: Pipeline) -> EventHistory:
-        """Return the history for verdicts and incidents; the first call creates it."""
-        if self._history is None:
-            from chipwatch.jobs.verdict.events import EventHistory
-
-            born = time.time_ns()  # compared with the points' time
-            self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
-            pipeline.listeners.append(self._history.take)
-        return self._history
-
-    def _start_recorder(self, pipeline: Pipeline, folder: Path | None, *, is_kept: bool) -> None:
+    def _start_recorder(self, pipeline: Pipeline, history: EventHistory, folder: Path | None, *, is_kept: bool) -> None:
         """Record to the file of `record`, and if `is_kept` to a ring in `folder`; raise CommandError."""
         if self.record or is_kept:
             from chipwatch.service.recorder import Recorder
 
             self.make_file()
-            history, common = self._history_of(pipeline), self.common.known
-            self.recorder = Recorder(self.config, pipeline, common, folder, self.file, history=history)
+            self.recorder = Recorder(self.config, pipeline, self.common.known, folder, self.file, history=history)
 
-    def _show(self, pipeline: Pipeline, folder: Path, *, is_kept: bool) -> contextlib.ExitStack:
+    def _show(self, pipeline: Pipeline, history: EventHistory, folder: Path, *, is_kept: bool) -> contextlib.ExitStack:
         """Start heartbeat, status socket and saved state, unless the run is too short for anybody to ask."""
         is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
         if not (is_kept and not self.once if is_durable else not (self.brief or is_for_script(self.config))):
             return contextlib.ExitStack()
         from chipwatch.service.life import show_life
 
-        history, seal = self._history_of(pipeline), self.recorder.seal if self.recorder else lambda *_: {}
+        seal = self.recorder.seal if self.recorder else lambda *_: {}
 
         def verdict() -> Mapping[str, Any]:
             names = {name: dict(dims) for facts in pipeline.devices.values() for name, dims in facts.names.items()}

@@ -24,6 +24,7 @@ from chipwatch.history.columns import NotARecording
 from chipwatch.history.event import WHY, Event
 from chipwatch.history.journal import MOST_SERIES, MOST_TABLE, STEP, Header, Recording, first_line
 from chipwatch.history.ring import Ring
+from chipwatch.host.failures import note
 
 if TYPE_CHECKING:
     from chipwatch.history.record_file import RecordFile
@@ -143,13 +144,12 @@ class Recorder:
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Queue the points of a tick, after `history` has taken them; the clock's thread calls it."""
-        events = [Event(*event) for event in self._history.events(points)]
         self._turn = (self._turn + GOLDEN) % 1.0
-        if events or self._turn * self._slowness < 1.0:
+        if self._history.begun or self._turn * self._slowness < 1.0:
             self._ticks.append((points, at))
         seconds = len(self._ticks) * (self._interval or TOGETHER)
         many = len(self._ticks) * len(points)
-        if not (events or many > MOST_TOGETHER or seconds + 0.01 >= (SOON if self._file else TOGETHER)):
+        if not (self._history.begun or many > MOST_TOGETHER or seconds + 0.01 >= (SOON if self._file else TOGETHER)):
             return
         ticks, self._ticks = self._ticks, []
         if len(self._errands) < MOST_WAITING:
@@ -157,8 +157,10 @@ class Recorder:
         else:
             self.trouble = self.trouble or "the disk was too slow for some readings"
             self._logger.log(logging.WARNING, "late", "the disk is too slow; ticks are left out")
-        for event in events:
-            self._errands.add(self._begin, event)
+        for one, file in self._history.begun:
+            self._errands.add(self._begin, Event(one.at, one.kind, one.text, {"job": one.job} if one.job else {}))
+            if file:
+                self._errands.add(note, file, one)
 
     @property
     def _slowness(self) -> float:

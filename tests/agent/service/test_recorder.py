@@ -16,6 +16,7 @@ from chipwatch.engine.spool.queue import Spool
 from chipwatch.engine.window import Window
 from chipwatch.history.columns import load
 from chipwatch.history.ring import RINGS, Ring, recordings_in
+from chipwatch.host.failures import read
 from chipwatch.jobs.verdict.events import EventHistory
 from chipwatch.service.recorder import MOST_WAITING, TOGETHER, Recorder, open_file
 
@@ -31,7 +32,7 @@ def pipeline():
 
 
 def recorder(pipeline, folder, **more):
-    history = EventHistory([], time.time_ns())
+    history = EventHistory([], time.time_ns(), past=folder / "failures.json")
     common = Dimensions({"instance_id": "i-1", "@x": "1"})
     return Recorder(Config(interval=1.0, **more), pipeline, lambda: common, folder, history=history)
 
@@ -75,6 +76,8 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
         ("why", "job 7: nothing slows it"),
     ]  # fmt: skip
     assert [incident.cause for incident in pipeline.incidents] == ["xid"], "a slow job is no incident"
+    (failure,) = read(tmp_path / "failures.json")
+    assert failure[1:] == ("xid", "gpu 0 had Xid 79", ""), "the slow job is no failure of the machine"
     line = listed(tmp_path / "incidents")
     assert "gpu 0 had Xid 79; job 8: its GPUs wait for files" in line
 

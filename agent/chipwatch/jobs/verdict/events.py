@@ -1,17 +1,25 @@
-"""The series that the verdict's rules look at: last values, increases of the last hour, changes of the last tick."""
+"""The series that the verdict's rules look at: last values, increases of the last hour, what began in the last tick."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
+from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.engine.sampler import Sampler
 from chipwatch.engine.window import Window
+from chipwatch.host.failures import Failure
+from chipwatch.jobs.verdict.callers import NOT_FIT
 from chipwatch.jobs.verdict.expect import COUNTS
-from chipwatch.jobs.verdict.rules import RULES, SIGNS, Seen
+from chipwatch.jobs.verdict.rules import LOGGED, RULES, SIGNS, TABLE, Seen, found
+
+log = logging.getLogger(__name__)
 
 MINUTE: Final = 60 * 10**9
 HOUR: Final = 60 * MINUTE
@@ -26,9 +34,9 @@ BESIDE: Final = {"rdma.rate": "rdma.state"}
 """Metric -> metric that is read together with it. If only the other has a newer value, the first cannot be read."""
 ANSWERED: Final = WATCHED | {"cpu.utilization", "gpu.power"}
 """Metrics in an answer; the last two are for `chipwatch top --once`."""
-KEPT: Final = ANSWERED | SIGNS.keys()
+KEPT: Final = ANSWERED | SIGNS
 SETTLED: Final = 60 * 10**9
-"""Nanoseconds after the start; a gauge that appears later counts as a change."""
+"""Nanoseconds after the start; a gauge that appears later counts as a change. What is older begins no incident."""
 JOBS: Final = "job.gpus"
 MOST_JOBS: Final = 3
 """Most jobs that an event names if its series has no job."""
@@ -37,49 +45,41 @@ MOST_JOBS: Final = 3
 class EventHistory:
     """The series that decide a verdict. The clock's thread calls `take`, another thread calls `answer`."""
 
-    def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
-        """Start at `born` (ns since the epoch), with a tick every `interval` seconds."""
+    def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0, past: Path | None = None) -> None:
+        """Start at `born` (ns since the epoch), a tick every `interval` seconds; `past`: see `failures.file_of`."""
         self._samplers, self._window, self._last, self._born = samplers, Window(0, born=born), born, born
-        self._stale = max(STALE, int(3e9 * interval))
+        self._stale, self._past = max(STALE, int(3e9 * interval)), past
         self._points: dict[tuple[str, Dimensions], Datapoint] = {}
-        self._changed: list[Datapoint] = []
-        """Points of the last tick: counters that grew, and gauges with a new value."""
         self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
+        self._say = cache(lambda about: ThrottledLogger(log, about).log)
+        self.begun: list[tuple[Failure, Path | None]] = []
+        """Begins of incidents in the last tick, each with the file to note it in; None unless the machine failed."""
 
-    def take(self, points: Iterable[Datapoint], at: int) -> None:
-        """Remember the points of a tick."""
-        self._last, self._changed = at, []
+    def take(self, points: Sequence[Datapoint], at: int) -> None:
+        """Remember the points of a tick, and see what began; log a fault of a GPU at most once an hour."""
+        self._last, changed = at, []
         for point in self._window.add([point for point in points if point.metric.name in KEPT], at):
             key = point.metric.name, point.dims
             before = self._points.get(key)
             if before is None and len(self._points) >= MAX_SERIES:
                 continue
             self._points[key] = point
-            if point.metric.kind is Kind.GAUGE:
-                is_other = at >= self._born + SETTLED if before is None else point.value != before.value
-            else:
-                is_other = bool(point.increase)
-            if is_other:
-                self._changed.append(point)
+            if key[0] in SIGNS and (point.increase or not before or point.value != before.value):
+                is_dated = before or at >= self._born + SETTLED if point.metric.kind is Kind.GAUGE else point.increase
+                rose = point.increase or (0.0 if before else point.value)
+                changed.append(Seen(*key, point.value, rose, point.at if is_dated else None))
             if point.increase:
                 rises = self._rises.setdefault(key, deque(maxlen=MAX_RISES))
                 earlier = rises.pop()[1] if rises and at // MINUTE == rises[-1][0] // MINUTE else 0.0
                 rises.append((at, earlier + point.increase))
-
-    def events(self, points: Iterable[Datapoint]) -> Iterator[tuple[int, str, str, dict[str, str]]]:
-        """
-        Yield the changes of the last tick that begin an incident: its time, its cause, a sentence, and dimensions.
-
-        `points`: all of that tick, to name its jobs.
-        """
-        for point in self._changed:
-            seen = Seen(point.metric.name, point.dims, point.value, rose=1.0)
-            rule = next((rule for rule in SIGNS.get(seen.metric, ()) if rule.reason(seen)), None)
-            reason = rule and rule.reason(seen)
-            if rule and reason and rule.incident:
+        self.begun = []
+        for place, (about, severity, says, do, seen) in found(changed):
+            if seen and seen.metric in LOGGED:
+                self._say(about)(logging.ERROR if severity == NOT_FIT else logging.WARNING, says, f"{says}. {do}")
+            if seen and seen.last and (kind := TABLE[place].incident):
                 jobs = sorted({other.dims.get("job", "") for other in points if other.metric.name == JOBS} - {""})
-                job = point.dims.get("job") or ", ".join(jobs[:MOST_JOBS])
-                yield point.at, rule.incident, f"{reason.about} {reason.says}", {"job": job} if job else {}
+                job = seen.dims.get("job") or ", ".join(jobs[:MOST_JOBS])
+                self.begun.append((Failure(seen.last, kind, f"{about} {says}", job), self._past if severity else None))
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
         """

@@ -85,8 +85,12 @@ class Rule(NamedTuple):
         return Reason(about, self.severity, says, do, seen)
 
 
-RECOVERY: Final = "gpu.recovery_action"
-"""https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"""
+LOGGED: Final = frozenset({"gpu.recovery_action", "gpu.state", "gpu.xid"})
+"""
+Metrics whose faults are logged.
+
+https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html has the recoveries.
+"""
 GPU, RDMA, KERNEL, NVME, NEURON = "GPUs", "RDMA ports", "kernel log", "NVMe drives", "Neuron devices"
 
 
@@ -108,13 +112,11 @@ Severities and hourly limits follow the health watches of DCGM 4.6: its failure 
 A GPU without any NVLink is only degraded, because some machines have no NVLink bridge.
 """
 BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
-    rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES
+    rule.metric: [(place, other) for place, other in enumerate(TABLE) if other.metric == rule.metric] for rule in TABLE
 }
-"""Metric -> its rules for a verdict, each with its index in RULES."""
-SIGNS: Final[Mapping[str, list[Rule]]] = {
-    rule.metric: [other for other in TABLE if other.metric == rule.metric] for rule in TABLE if rule.incident
-}
-"""Metric -> its rules, if one of them may begin an incident."""
+"""Metric -> its rules, each with its index in TABLE."""
+SIGNS: Final = frozenset({rule.metric for rule in TABLE if rule.incident})
+"""Metrics that may begin an incident."""
 FAULTS: Final = {word: rule.area for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"]}
 """Fault that RULES look at -> its area."""
 LINK_DOWN: Final = "nvlink_down"
@@ -123,8 +125,8 @@ COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NE
 """Area whose members are counted -> dimensions that identify a member."""
 
 
-def reasons(series: Iterable[Seen]) -> list[Reason]:
-    """Return the faults in the order of the table; for each series, the first rule that applies counts."""
+def found(series: Iterable[Seen]) -> list[tuple[int, Reason]]:
+    """Return the rules that apply, by their index in TABLE, in its order; for each series, the first one counts."""
     by_place: list[tuple[int, Reason]] = []
     given = set()
     for item in series:
@@ -134,10 +136,15 @@ def reasons(series: Iterable[Seen]) -> list[Reason]:
                 given.add((rule.metric, *reason[:2]))
                 break
     by_place.sort(key=lambda pair: pair[0])
-    by_place = [(place, reason) for place, reason in by_place if (RULES[place].instead, *reason[:2]) not in given]
-    signs = Counter(about for about, _ in {(reason.about, RULES[place].area) for place, reason in by_place})
+    return [(place, reason) for place, reason in by_place if (TABLE[place].instead, *reason[:2]) not in given]
+
+
+def reasons(series: Iterable[Seen]) -> list[Reason]:
+    """Return the faults that count for a verdict, in the order of the table."""
+    by_place = [(place, reason) for place, reason in found(series) if reason.severity]
+    signs = Counter(about for about, _ in {(reason.about, TABLE[place].area) for place, reason in by_place})
     return [
-        reason._replace(severity=(signs[reason.about] < 2 and RULES[place].alone) or reason.severity)
+        reason._replace(severity=(signs[reason.about] < 2 and TABLE[place].alone) or reason.severity)
         for place, reason in by_place
     ]
 
@@ -175,7 +182,7 @@ def fine(
     bad = {id(reason.shown_by) for reason in wrong}
     ill: dict[str, set[Any]] = {}
     for item in series:
-        for area in {rule.area for _, rule in BY_METRIC.get(item.metric, ()) if rule.knows(item)}:
+        for area in {rule.area for _, rule in BY_METRIC.get(item.metric, ()) if rule.severity and rule.knows(item)}:
             member = tuple(item.dims.get(key) for key in COUNTED.get(area, ()))
             areas.setdefault(area, set()).add(member)
             if id(item) in bad:

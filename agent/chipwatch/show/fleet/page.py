@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import isfinite, isnan
 from pathlib import Path
@@ -86,12 +86,6 @@ def names() -> dict[str, PageName]:
     return table
 
 
-def with_unit(series: set[str]) -> Callable[[str], str]:
-    """Return a function that renames RATIO to OF_ONE if the names `series` of a page show DCGM 4.7."""
-    is_of_one = not series.isdisjoint(BASE_UNITS)
-    return lambda name: OF_ONE if is_of_one and name == RATIO else name
-
-
 def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:
     """Return the meaning of a name with labels; None if its metric is not wanted."""
     entry = names().get(name)
@@ -169,9 +163,9 @@ class NodePageReader:
 
 
 def points_of(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
-    """Translate points that have the names of a page to our metrics; unknown ones are left out."""
-    unit = with_unit({point.metric.name for point in points})
+    """Translate points that have the names of a page to our metrics, DCGM 4.7's unit included; leave out others."""
+    is_of_one = not {point.metric.name for point in points}.isdisjoint(BASE_UNITS)
     for point in points:
-        if entry := names().get(unit(point.metric.name)):
+        if entry := names().get(OF_ONE if is_of_one and point.metric.name == RATIO else point.metric.name):
             dims = Dimensions(entry.dims(point.dims))
             yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=dims)

@@ -15,11 +15,11 @@ from typing import Any
 
 from chipwatch.base.redaction import one_line
 from chipwatch.config.options import Config
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable, os_text
 from chipwatch.host.supervised_process import exit_text
 from chipwatch.show.fleet.node import FleetNode
-from chipwatch.show.fleet.page import names, with_unit
+from chipwatch.show.fleet.page import points_of
 from chipwatch.show.fleet.poll import Poller, page_of, ssh_command
 from chipwatch.show.fleet.screen import chosen, compose
 from chipwatch.show.fleet.store import NODE_LABELS, PromClient, PromStore
@@ -128,17 +128,12 @@ def open_by_ssh(command: list[str]) -> None:
 def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint]]:
     """Return a function that reads all series of a node from a store and translates them to our metrics."""
     text = re.escape(node).replace("\\", "\\\\").replace('"', '\\"')
-    ways = (f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
-    query = " or ".join(ways)
+    query = " or ".join(f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
 
     def read() -> Iterable[Datapoint]:
-        at = time.time_ns()
-        samples = client.ask(query)
-        unit = with_unit({labels.get("__name__", "") for labels, _ in samples})
-        for labels, value in samples:
-            if entry := names().get(unit(labels.get("__name__", ""))):
-                start = at if entry.metric.kind is Kind.COUNTER else None
-                yield Datapoint(entry.metric, value * entry.factor, Dimensions(entry.dims(labels)), at, start)
+        samples, at = client.ask(query), time.time_ns()
+        named = ((Metric(labels.get("__name__", ""), Kind.GAUGE, "", ""), labels, value) for labels, value in samples)
+        return points_of([Datapoint(metric, value, Dimensions(labels), at) for metric, labels, value in named])
 
     return read
 

@@ -39,11 +39,7 @@ def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
     ("broken", "code", "line"),
     [
         ({"lost": 1}, 1, "device     gpu 1        FAILED   is lost, fails most queries or needs a reset. Drain"),
-        (
-            {"field": {"230": "3u"}},
-            0,
-            "device     gpu 1        DEGRADED asks to end its traffic with other GPUs. Start",
-        ),
+        ({"field": {"230": "3u"}}, 0, "device     gpu 1        DEGRADED asks to end its traffic with other GPUs."),
     ],
 )
 def test_check_ends_with_1_for_a_gpu_that_is_lost_or_asks_to_be_reset(agent, gpu_agent, broken, code, line):

@@ -64,11 +64,6 @@ class Machine:
         for name, text in files.items():
             self.file(f"{base}/{name}", f"{text}\n")
 
-    def mount(self, *lines):
-        """Set its table of mounts."""
-        self.file("proc/self/mountinfo", "".join(f"{line}\n" for line in lines))
-        self.file("proc/1/mountinfo", "".join(f"{line}\n" for line in lines))
-
     def pci(self, *, bound, free=0):
         """Put GPUs on the PCI bus, so many with a driver."""
         for n in range(bound + free):

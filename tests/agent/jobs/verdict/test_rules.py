@@ -78,13 +78,10 @@ def judged_gpu(action, state):
     [
         ("gpu_reset", 0, NOT_FIT, "asks for a reset | "),
         ("bus_reset", 0, NOT_FIT, "asks for a reset of its PCIe bus | "),
-        ("node_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
-        ("system_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
         ("drain_and_reset", 0, NOT_FIT, "works at reduced capacity and asks for a reset | Start no new jobs; "),
         ("drain_p2p", 1, DEGRADED, "asks to end its traffic with other GPUs | Start no new jobs; "),
         ("recover_imex_domain", 1, DEGRADED, "asks for a recovery of its IMEX domain | Recover the IMEX domain"),
         ("unknown (8)", 1, UNKNOWN, "asks for a recovery that is not known here: unknown (8) | Update"),
-        ("unknown", 1, UNKNOWN, "asks for a recovery that is not known here: unknown | Update"),
     ],
 )
 def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, severity, says):

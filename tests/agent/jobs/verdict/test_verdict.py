@@ -19,6 +19,7 @@ from chipwatch.config.load import load
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import ConfigError
+from chipwatch.host.failures import DAY, Failure, file_of, note, read
 from chipwatch.jobs.verdict import reading
 from chipwatch.jobs.verdict.callers import STARTED
 from chipwatch.jobs.verdict.events import WATCHED
@@ -34,7 +35,6 @@ CALLERS = {  # fit, degraded, not fit, unknown
 callers = pytest.mark.parametrize("caller", CALLERS)
 TAINT = {"key": "chipwatch/health", "value": "Unhealthy", "effect": "NoSchedule"}
 LOST = "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus."
-ROOT = "29 1 259:1 / {path} {options},relatime shared:1 - ext4 /dev/nvme0n1p1 {super}"
 
 
 def told(done):
@@ -230,14 +230,6 @@ def test_a_message_cannot_steer_the_terminal(machine):
     assert r"\x1b]0;owned" in done.stdout
 
 
-@pytest.mark.parametrize(("path", "verdict"), [("/", "NOT FIT"), ("/scratch", "DEGRADED")])
-def test_a_file_system_that_turned_read_only(machine, path, verdict):
-    machine.mount(ROOT.format(path=path, options="rw", super="ro,errors=remount-ro"))
-    done = machine.ask()
-    assert done.stdout.splitlines()[0] == verdict, done.stdout
-    assert f"  {path:<10} is read-only. " in done.stdout
-
-
 def test_missing_and_slow_ports(machine):
     for n in range(6):
         machine.port(f"mlx5_{n}")
@@ -288,14 +280,6 @@ def test_no_gpu_of_those_expected_is_not_fit_also_where_the_bus_has_them(machine
     machine.pci(bound=8)
     assert machine.ask("--for", "npd", "--expect", "gpus=8").returncode == 1
     assert machine.ask("--for", "npd").returncode == 0
-
-
-def test_a_driver_that_hangs_beside_a_degraded_disk_is_unknown(machine):
-    make(machine, "degraded")
-    make(machine, "hangs")
-    done = machine.ask("--for", "npd", timeout="4s")
-    assert (done.returncode, done.stdout[:7]) == (CALLERS["npd"][3], "UNKNOWN")
-    assert "an NVMe drive did not answer in time" in done.stdout
 
 
 def test_a_driver_that_cannot_be_asked_is_unknown_where_the_bus_has_all_gpus(machine):
@@ -394,17 +378,23 @@ def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder
     assert machine.seconds < 60
 
 
-def test_the_running_agent_is_asked_first_and_knows_the_last_hour(machine, until):
-    machine.start("--collector", "nvidia", "--collector", "kernel")
+def test_the_running_agent_is_asked_first_and_knows_the_last_hour_and_the_failures_of_a_month(machine, until):
+    failures, now = file_of(machine.spool, machine.folder / "root", machine.folder / "sys"), time.time_ns()
+    for days in (13, 6, 1.5):
+        note(failures, Failure(int(now - days * DAY), "gpu-lost", "gpu 6 is lost", "41337"))
+    machine.start("--collector", "nvidia", "--collector", "kernel", "--collector", "hardware")
     until(lambda: told(machine.ask("--json"))["source"] == "agent")
     until(lambda: {"2 GPUs", "NVLinks", "kernel log"} <= {*told(machine.ask("--json"))["fine"]})
     machine.ring.append(record(1, LOST), record(2, LOST))
     done = until(lambda: (done := machine.ask("--json")).returncode == 1 and done)
-    (reason,) = told(done)["reasons"]
+    reason, past = told(done)["reasons"]
+    assert past["says"] == "failed 3 times in 30 days (gpu-lost)"
+    assert past["shown_by"]["message"].startswith("the third time in 12 days: gpu 6 is lost (")
     assert reason["shown_by"]["last_hour"] == 2
     assert reason["shown_by"]["message"] == LOST
     assert "2 times in the last hour, last at " in machine.ask().stdout
     assert ask(machine.spool, "verdict")["names"]["gpu-1"] == {"gpu": "1"}, "what a taint names it by"
+    until(lambda: [one.kind for one in read(failures)] == ["gpu-lost"] * 4, 20)
 
 
 def test_a_collector_of_the_running_agent_that_hangs_is_unknown(machine, until):
