@@ -30,6 +30,8 @@ MOST, GROWS = (260 << 20, 120, 24), (8 << 20, 8, 8)
 """Bytes, files and threads of an agent with all libraries loaded (110 MiB), and of what comes after its first seconds."""
 MOST_LOG = 64 << 10
 """Bytes of log of one life: each cause is logged once an hour."""
+FIRST = 1000
+"""Bytes of the first line of a recording, at most."""
 IN_FLIGHT = 128 << 10
 """Bytes of chunks that are being sent, which are not dropped meanwhile."""
 SLOW = 6.0
@@ -267,7 +269,7 @@ def _recording(seen: Seen, file: Path) -> Any:
     try:
         recorded = load(file)
     except NotARecording as problem:
-        if "holds no sample" not in str(problem):  # it was killed before the first one
+        if "no sample" not in str(problem) and file.stat().st_size > FIRST:  # it was killed before the first one
             seen.fail("recorder: what has its name can be read", f"{file.name}: {problem}")
         return None
     if recorded.broken:

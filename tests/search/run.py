@@ -124,7 +124,7 @@ class Run:
     def _calm_life(self, number: int, namespace: str) -> None:
         process = self._start(number, namespace, None)
         try:
-            if not self._wait(lambda: self._output(number)):
+            if not self._wait(lambda: self._output(number) or not process.is_alive()):
                 self.seen.fail("life: an agent starts after any end of the last one", f"life {number}")
             self._pass(0.7, process)
             due = {path: books(path)[0]["collected"] - self.seen.owed_here(path) for path in self.seen.spools()}

@@ -149,8 +149,13 @@ def load_run(*paths: Path) -> Recorded:
 
 
 def header_of(path: Path) -> Line | None:
-    """Return the first line of a recording, or None for JSON lines; raise NotARecording."""
-    first = next(_lines(path, Recorded(path)), None)
+    """Return the first line of a recording, an empty one if it is cut off, None for JSON lines; raise NotARecording."""
+    try:
+        first = next(_lines(path, Recorded(path)), None)
+    except NotARecording as problem:
+        if isinstance(problem.__cause__, EOFError):  # as a power cut leaves a new file
+            return Line()
+        raise
     return first if first and first.chipwatch else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -83,16 +83,12 @@ def read(path: Path, since: float) -> list[JobRecord]:
     records = {}
     for file in (earlier(path), path):
         with suppress(OSError):
-            for record in _records(read_state(file, 2 * MOST_BYTES)):
-                if record.until >= since:
-                    records[record.kind, record.namespace, record.job, record.since] = record
+            for line in read_state(file, 2 * MOST_BYTES).splitlines():
+                with suppress(ValueError, RecursionError):  # an incomplete or corrupt line
+                    record = msgspec.json.decode(line, type=JobRecord)
+                    if record.until >= since:
+                        records[record.kind, record.namespace, record.job, record.since] = record
     return [*records.values()]
-
-
-def _records(data: bytes) -> Iterator[JobRecord]:
-    for line in data.splitlines():
-        with suppress(ValueError, RecursionError):  # an incomplete or corrupt line
-            yield msgspec.json.decode(line, type=JobRecord)
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,10 +121,11 @@ class Journal:
         that is finer.
         """
         self.path, self._rounds = path, rounds
-        self.size = self.rows = self.points = 0
-        """Bytes and rows so far; and points, counted as a reader's limit counts them."""
-        self.first = self.last = 0
-        """Times of the first and the last tick (ns since the epoch), 0 before it."""
+        self.size = self.rows = self.points = self.first = self.last = 0
+        """
+        Bytes and rows so far; points, counted as a reader's limit counts them; times of the first and the last tick (ns
+        since the epoch), 0 before it.
+        """
         self.table, self._wants = SeriesTable(wants), wants
         self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o600)
         self.write(encode_json(header()))

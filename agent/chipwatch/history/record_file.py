@@ -33,8 +33,6 @@ class RecordFile(Recording):
         self.path = path
         self.lock = ExitStack()
         """Holds the file, locked until `close`: two agents would write over each other."""
-        self._points = 0
-        """Number of points in the file, counted as in `Journal`."""
         if path.exists() and (not path.is_file() or (path.stat().st_size and header_of(path) is None)):
             raise NotARecording(f"{path}: this file has another form; name another one")
         self._begin()
@@ -90,6 +88,7 @@ class RecordFile(Recording):
             self.path.rename(next(other for other in others if not other.exists()))
             self._lock_path()
         self._points = 0
+        """Number of points in the file, counted as in `Journal`."""
         self._append(checksummed(encode_json(self._header())))
 
     def _lock_path(self) -> None:

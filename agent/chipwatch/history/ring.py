@@ -132,8 +132,7 @@ class Ring(Recording):
     def has(self, cause: str, at: int) -> bool:
         """Return True if an incident of this cause was sealed within the time to keep of `at` (ns), before or after."""
         first, last = (_name(at + time, cause) for time in (-self._kept, self._kept))
-        names = (path.stem for path in recordings_in(self.incidents))
-        return any(first < name < last and name.endswith(first[MOMENT:]) for name in names)
+        return any(first < it.stem < last and it.stem.endswith(first[MOMENT:]) for it in recordings_in(self.incidents))
 
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
