@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from chipwatch.contract.datapoint import Dimensions
@@ -109,7 +108,7 @@ class ProcessUse(NamedTuple):
     """CPU seconds of each child that uses no device itself, by pid and start."""
     waits: bool = False
     """True if it, or a child, has waited for data from a TCP socket since the last reading, and none came."""
-    delays: Mapping[tuple[int, float], float] = MappingProxyType({})
+    delays: Mapping[tuple[int, float], float] = {}
     """Seconds for which the main thread of each child was ready to run and had no CPU, by pid and start."""
     cpus: int = 0
     """Number of CPUs that its children together may use, by their affinity; 0: unknown, or no children."""
@@ -126,22 +125,24 @@ class JobFacts(NamedTuple):
     """The owner of each followed process, by pid; a process whose owner is unknown is missing."""
     allocations: Sequence[Allocation] = ()
     uses: Sequence[GroupUse] = ()
-    cpu: Mapping[int, float] = MappingProxyType({})
+    cpu: Mapping[int, float] = {}
     """CPU seconds of followed processes whose job has no cgroup, by pid."""
     blocked: frozenset[int] = frozenset()
     """Followed processes in an uninterruptible wait."""
-    missing: Mapping[str, str] = MappingProxyType({})
+    missing: Mapping[str, str] = {}
     """The reason for each fact that is unknown."""
-    processes: Mapping[int, ProcessUse] = MappingProxyType({})
+    processes: Mapping[int, ProcessUse] = {}
     """The work of processes on devices that were partly idle, by pid."""
     stopped: frozenset[int] = frozenset()
     """Followed processes that a signal or a debugger has stopped."""
-    delays: Mapping[int, float] = MappingProxyType({})
+    delays: Mapping[int, float] = {}
     """Seconds for which the main thread of a process was ready to run and had no CPU, by pid; up to 10 s old."""
-    transfers: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    transfers: Mapping[int, tuple[int, int]] = {}
     """Bytes that processes on idle devices read from disks and servers, and wrote to them, by pid; up to 10 s old."""
     followed: Collection[int] | None = None
     """The pids that this reading was asked to follow; None: all. The owner of another process is not known yet."""
+    used: int | None = None
+    """Time (monotonic ns) of the last reading of `cpu`, `blocked`, `processes` and `stopped`; None for `moment`."""
 
 
 class Rank(NamedTuple):

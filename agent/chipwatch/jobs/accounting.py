@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
@@ -127,6 +127,15 @@ def allocated(before: DeviceReading, now: DeviceReading) -> int:
         return 0
     first = before.moment if before.holders else min(holding.since for holding in now.holders.values())
     return now.moment - min(max(first, before.moment), now.moment)
+
+
+def added(charged: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of some times by state."""
+    total: dict[str, int] = {}
+    for states in charged:
+        for state, time in states.items():
+            total[state] = total.get(state, 0) + time
+    return total
 
 
 def _split(time: int, weights: Sequence[float]) -> list[int]:

@@ -219,12 +219,13 @@ class JobDevice:
 
     def spend(self, elapsed: int, charged: Mapping[JobKey, Mapping[str, int]] = {}) -> float:
         """Divide the energy that is owed by the time (ns) in each state; return the power (W)."""
-        times = sum(map(Counter, charged.values()), Counter[str]())
-        times[FREE if self.held else self.state] += max(0, elapsed - times.total())
-        power = self.spent.owed / max(1, times.total())
-        self.spent.owed -= power * times.total()  # without any time, the next reading divides it
-        for state, time in (+times).items():
-            self.spent.energy[state] += round(power * time)
+        times, state = accounting.added(charged.values()), FREE if self.held else self.state
+        times[state] = times.get(state, 0) + max(0, elapsed - sum(times.values()))
+        power = self.spent.owed / max(1, total := sum(times.values()))
+        self.spent.owed -= power * total  # without any time, the next reading divides it
+        for state, time in times.items():
+            if time:
+                self.spent.energy[state] += round(power * time)
         return power
 
     def release(self, jobs: Container[JobKey]) -> None:
@@ -246,8 +247,8 @@ def _state(now: DeviceReading, charged: Mapping[JobKey, Mapping[str, int]], doub
     """Return the state that took most of the jobs' time; without a job `free`, or `unknown` if that is in doubt."""
     if now.lost or not now.holders:
         return LOST if now.lost else UNKNOWN if doubt else FREE
-    total = sum((Counter(charged[key]) for key in charged.keys() & now.holders.keys()), Counter[str]())
-    worked = Counter({state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)})
+    total = accounting.added(charged[key] for key in charged.keys() & now.holders.keys())
+    worked = {state: total.get(state, 0) for state in (accounting.BUSY, accounting.THROTTLED)}
     if 2 * sum(worked.values()) >= sum(total.values()) > 0:
         total = worked  # busy and throttled together took most of the time, so one of them is the state
     return max(total, key=total.__getitem__, default=UNSEEN)

@@ -26,9 +26,12 @@ class Evidences:
         """Process on a device -> evidence of what it waits for."""
 
     def take(self, facts: JobFacts) -> None:
-        """Take a reading; compare it with the one before."""
-        last, self._last = self._last or facts, facts
-        seconds = (facts.moment - last.moment) / SECOND
+        """Take a reading; compare it with the one before, unless it has nothing new."""
+        last = self._last or facts
+        begun, now = (each.moment if each.used is None else each.used for each in (last, facts))
+        if self._last and now == begun:
+            return
+        seconds, self._last = (now - begun) / SECOND, facts
         before, uses = ({use.owner.key: use for use in each.uses} for each in (last, facts))
         self._jobs = {key: _between(before.get(key, use), use, seconds) for key, use in uses.items()}
         self._rates = {pid: _rate(last.cpu.get(pid), cpu, seconds) for pid, cpu in facts.cpu.items()}

@@ -218,8 +218,7 @@ class Holders:
     def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: ValuesByName) -> None:
         """Take a reading of one device; charge its jobs for the time, and for energy in proportion to it."""
         before, last = device.held, device.last
-        evidence = self._evidences.of(before, use.roster.pids)
-        charged = device.take(activity, use, evidence, self._interval, values)
+        charged = device.take(activity, use, self._evidences.of(before, use.roster.pids), self._interval, values)
         elapsed = use.moment - last.moment if last and not last.paused else 0
         power = device.spend(elapsed, charged)
         holders, is_resumed = {**before, **device.held}, device.last is not last and bool(last and last.paused)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from chipwatch.contract.owner import GroupUse, Owner
-from chipwatch.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, JobKey
+from chipwatch.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, JobKey, added
 
 OTHER: Final = Owner("", "other")
 """The owner of the account that all jobs beyond the limit share."""
@@ -83,16 +83,14 @@ class Account(msgspec.Struct):
         """
         for state, time in states.items() if self.sums else {**ZEROS, **states}.items():
             spent = round(time * slices)
-            idle = {CAUSE + cause: spent} if spent and state in IDLE else {}
-            work = {} if percent is None else {MEASURED: spent, EFFECTIVE: round(spent * percent / 100)}
             amounts = {STATE + state: spent, ENERGY + state: round(time * power / 1000)}  # W x ns are nanojoules
-            for key, amount in {**amounts, **idle, **work}.items():
+            if spent and state in IDLE:
+                amounts[CAUSE + cause] = spent
+            if percent is not None:
+                amounts |= {MEASURED: spent, EFFECTIVE: round(spent * percent / 100)}
+            for key, amount in amounts.items():
                 self.starts.setdefault(key, at)
                 self.sums[key] = self.sums.get(key, 0) + amount
-
-    def total(self, prefix: str) -> int:
-        """Return the total of the sums with a prefix."""
-        return sum(sums_of(self.sums, prefix).values())
 
 
 class SavedLedger(msgspec.Struct):
@@ -174,7 +172,7 @@ class JobLedger:
 
     def row(self, account: Account) -> dict[str, Any]:
         """Return a job's account since the job began, for JSON: answers and records."""
-        owner, whole = account.owner, _added(account.earlier, account.sums)
+        owner, whole = account.owner, added((account.earlier, account.sums))
         seconds = {state: whole.get(STATE + state, 0) / SECOND for state in STATES}
         joules = {state: energy / JOULE for state, energy in sums_of(whole, ENERGY).items()}
         return {
@@ -188,9 +186,8 @@ class JobLedger:
             **{word: account.cgroup.get(word) for word in ("cpu", "cpus", "host_memory_max")},
         }  # fmt: skip
 
-    def end(self, holding: Iterable[JobKey], at: int) -> list[Account]:
+    def end(self, holding: set[JobKey], at: int) -> list[Account]:
         """Return the accounts of jobs that no longer hold a device; forget the oldest that ended before."""
-        holding = {*holding}
         over = self._live - (holding if len(holding) <= self._most else holding | {OTHER.key})
         self._live -= over
         for account in self.accounts.values():
@@ -278,7 +275,7 @@ class JobLedger:
                 continue
             account.since = min(account.since, old.since)
             both = min(account.starts.values(), default=state.at) < state.at
-            account.earlier = _less(_added(old.earlier, old.sums), account.sums if both else {})
+            account.earlier = _less(added((old.earlier, old.sums)), account.sums if both else {})
             account.recorded, account.cgroup, account.held = old.recorded, old.cgroup, old.held
             account.memory = max(account.memory, old.memory)
         if state.price != self.price:
@@ -289,7 +286,7 @@ class JobLedger:
         """Start the counters that this run has not sent at zero; what they had counted stays in the jobs' sums."""
         for key in self._sent:
             account = self.accounts[key]
-            account.earlier = _added(account.earlier, account.sums)
+            account.earlier = added((account.earlier, account.sums))
             account.sums, account.starts = {}, {}
         self._sent.clear()
 
@@ -297,10 +294,6 @@ class JobLedger:
 def sums_of(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     """Return the sums of an account with a prefix, by their words."""
     return {key.removeprefix(prefix): amount for key, amount in sums.items() if key.startswith(prefix)}
-
-
-def _added(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
-    return {word: times.get(word, 0) + others.get(word, 0) for word in {**times, **others}}
 
 
 def _less(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

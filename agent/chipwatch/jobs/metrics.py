@@ -40,3 +40,5 @@ SPENT: Final = counter("gpu.energy.by_state", "J",
     "Energy of the accelerator by what it did: a state of jobs, free, or unknown.", Level.ALL, ("gpu", "state"))
 ALL: Final = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, COUNT, IDLE, BUSY, SPENT)
 # fmt: on
+TIMES: Final = {"state": GPU_TIME, "cause": JOB_IDLE}
+"""First word of a key of `Account.sums` -> the metric of that time."""

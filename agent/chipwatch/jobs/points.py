@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
@@ -13,18 +12,13 @@ from chipwatch.jobs import metrics
 from chipwatch.jobs.accounting import SECOND, STALLED
 from chipwatch.jobs.device import JobDevice
 from chipwatch.jobs.device_key import DeviceKey
-from chipwatch.jobs.ledger import CAUSE, ENERGY, JOULE, OTHER, STATE, Account, JobLedger, sums_of
+from chipwatch.jobs.ledger import ENERGY, JOULE, OTHER, STATE, Account, JobLedger, sums_of
 
-
-@dataclass(slots=True)
-class JobSeries:
-    """The account of a job, with the devices that it holds in this tick."""
-
-    account: Account
-    gpus: dict[str, float] = field(default_factory=dict)
-    """Source of the allocation -> number of devices; a partition counts by its slices."""
-    work: list[float] = field(default_factory=list)
-    """Share of the time in which kernels ran, for each device."""
+JobSeries = tuple[Account, dict[str, float], list[float]]
+"""
+The account of a job, with the devices that it holds in this tick: source of the allocation -> number of devices, of
+which a partition counts by its slices; and for each device the share of the time in which kernels ran.
+"""
 
 
 class JobPoints:
@@ -40,15 +34,15 @@ class JobPoints:
 
     def of_jobs(self, devices: Mapping[DeviceKey, JobDevice], ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the points of all jobs that hold a device, and the last points of jobs that ended."""
-        families = {id(past): JobSeries(past) for past in ended}
+        families: dict[int, JobSeries] = {id(past): (past, {}, []) for past in ended}
         for device in devices.values():
             shares: dict[Dimensions, float] = {}
             for holder in device.held.values():
                 account = self._ledger.account(holder.owner, at)
-                family = families.get(id(account)) or families.setdefault(id(account), JobSeries(account))
-                family.gpus[holder.source] = family.gpus.get(holder.source, 0.0) + device.activity.slices
+                _, gpus, work = families.setdefault(id(account), (account, {}, []))
+                gpus[holder.source] = gpus.get(holder.source, 0.0) + device.activity.slices
                 if device.work is not None and account.owner is not OTHER:
-                    family.work.append(device.work)
+                    work.append(device.work)
                 if self.level >= metrics.HELD.level:
                     owner = OTHER if account.owner is OTHER else holder.owner
                     dims = _dims_of(owner, self._with_user, device.dims)
@@ -56,28 +50,30 @@ class JobPoints:
             for dims, share in shares.items():
                 yield metrics.HELD.point(at, share, dims)
             if device.sharing and self.level >= metrics.JOBS.level:
-                yield metrics.JOBS.point(at, len(device.held), _with(device.dims, "basis", device.sharing))
+                yield metrics.JOBS.point(at, len(device.held), _with(device.dims, f"basis {device.sharing}"))
         for family in families.values():
             yield from self._family(family, at)
 
-    def _family(self, family: JobSeries, at: int) -> Iterator[Datapoint]:
-        dims = _dims_of(family.account.owner, self._with_user)
-        account = self._ledger.to_send(family.account)
-        for source, count in family.gpus.items():
-            yield metrics.GPUS.point(at, count, _with(dims, "source", source))
-        for metric, prefix in (metrics.GPU_TIME, STATE), (metrics.JOB_IDLE, CAUSE):
-            for word, spent in sums_of(account.sums, prefix).items() if self.level >= metric.level else ():
-                start = account.starts[prefix + word]
-                yield metric.point(at, spent / SECOND, _with(dims, prefix.strip(), word), start_time=start)
-        if len(family.work) > 1 and self.level >= metrics.IMBALANCE.level:
-            yield metrics.IMBALANCE.point(at, 100 * (max(family.work) - min(family.work)), dims)
+    def _family(self, series: JobSeries, at: int) -> Iterator[Datapoint]:
+        (held, gpus, work), account = series, self._ledger.to_send(series[0])
+        dims = _dims_of(held.owner, self._with_user)
+        for source, count in gpus.items():
+            yield metrics.GPUS.point(at, count, _with(dims, f"source {source}"))
+        for key, spent in account.sums.items():
+            metric = metrics.TIMES.get(key.partition(" ")[0])
+            if metric and self.level >= metric.level:
+                yield metric.point(at, spent / SECOND, _with(dims, key), start_time=account.starts[key])
+        if len(work) > 1 and self.level >= metrics.IMBALANCE.level:
+            yield metrics.IMBALANCE.point(at, 100 * (max(work) - min(work)), dims)
         if account.memory:
             yield metrics.MEMORY.point(at, account.memory, dims)
-        if account.sums:
+        if account.sums and (self.level >= metrics.ENERGY.level or self._ledger.price is not None):
             start = min(account.starts.values())
             if self.level >= metrics.ENERGY.level:
-                yield metrics.ENERGY.point(at, account.total(ENERGY) / JOULE, dims, start_time=start)
-            if (cost := self._ledger.cost(account.total(STATE) / SECOND)) is not None:
+                yield metrics.ENERGY.point(
+                    at, sum(sums_of(account.sums, ENERGY).values()) / JOULE, dims, start_time=start
+                )
+            if (cost := self._ledger.cost(sum(sums_of(account.sums, STATE).values()) / SECOND)) is not None:
                 yield metrics.COST.point(at, cost, dims, start_time=start)
 
     def of_devices(self, devices: Mapping[DeviceKey, JobDevice], at: int) -> Iterator[Datapoint]:
@@ -94,7 +90,7 @@ class JobPoints:
             for metric, key, by_word in (*times, energy) if place[0][0] == "gpu" else ():
                 for word, amount in by_word.items():
                     start = spent.starts.setdefault(key + word, self._ledger.clocks.ticked)
-                    yield metric.point(at, amount / SECOND, _with(device.dims, key, word), start_time=start)
+                    yield metric.point(at, amount / SECOND, _with(device.dims, f"{key} {word}"), start_time=start)
 
 
 @lru_cache(maxsize=20_000)
@@ -104,8 +100,9 @@ def _dims_of(owner: Owner, with_user: bool, device: Dimensions | None = None) ->
 
 
 @lru_cache(maxsize=20_000)
-def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
-    return dims | {key: value}
+def _with(dims: Dimensions, pair: str) -> Dimensions:
+    """Return `dims` with one more, which `pair` names as in `state busy`."""
+    return dims | dict([pair.split(" ", 1)])
 
 
 def counted(devices: Mapping[DeviceKey, JobDevice]) -> dict[Dimensions, float]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.owner import Owner
 from chipwatch.contract.plugin import Given, Needs
@@ -20,7 +21,6 @@ from chipwatch.jobs.ledger import JobLedger
 from chipwatch.jobs.metrics import ALL, COST, SPENT
 from chipwatch.jobs.points import JobPoints
 
-log: Final = logging.getLogger(__name__)
 SAVED: Final = 60 * SECOND
 """Time (ns) after which the state is saved again while no job holds a device."""
 
@@ -54,8 +54,7 @@ class JobsProcessor(Processor):
         self._holders = Holders(self._ledger, round(config.interval * SECOND))
         self._points = JobPoints(self._ledger, with_user="user" in config.dimensions)
         self._answers = JobAnswers(self._holders, self._ledger)
-        self._problem = ""
-        """Why the last record could not be written; "" if it was."""
+        self._logger = ThrottledLogger(logging.getLogger(__name__), "jobs")
         self._saved_at: int | None = None
         """Time of the tick whose state was saved last (ns since the epoch); None if the state has changed since."""
 
@@ -78,20 +77,15 @@ class JobsProcessor(Processor):
 
     def _record(self, at: int) -> None:
         """Write the records of jobs that ended; after an error, try again in each tick."""
-        holders, ledger = self._holders, self._ledger
-        if holders.jobs is None or not (ended := ledger.ended(holders.alive, at)):
-            return
+        ended = self._ledger.ended(self._holders.alive, at) if self._holders.jobs else ()
         try:
-            if not self._given.append([ledger.row(account) for account in ended]):
-                return
+            if ended and self._given.append([self._ledger.row(account) for account in ended]):
+                self._logger.resolved("file")
+                self._saved_at = None
+                for account in ended:
+                    account.recorded = account.seen
         except OSError as problem:
-            if self._problem != (text := problem.strerror or str(problem)):
-                log.warning("jobs: records of jobs are not written: %s", text, extra={"who": "jobs"})
-            self._problem = text
-            return
-        self._problem, self._saved_at = "", None
-        for account in ended:
-            account.recorded = account.seen
+            self._logger.log(logging.WARNING, "file", f"records of jobs are not written: {problem.strerror or problem}")
 
     def owners_of(self, device: Dimensions) -> Sequence[Owner]:
         return self._holders.owners_of(device_of(device))

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -24,6 +23,7 @@ from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host import cgroup
 from chipwatch.host.owners import OwnedProcess, Owners
+from chipwatch.host.pace import CALM, SLOW, Pace
 from chipwatch.host.process_tree import ProcTree, stat_of
 from chipwatch.host.procfs import close_all, read
 
@@ -39,8 +39,6 @@ MAX_OTHERS: Final = 256
 """Most processes without a job's cgroup whose CPU time is read in a tick."""
 MAX_DELAYS: Final = 1024
 """Most processes whose waits for a CPU are read."""
-EVERY: Final = 9 * 10**9 + 10**9 // 2
-"""Interval (ns) between readings of what answers look at each ten seconds."""
 TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
 BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
@@ -84,7 +82,7 @@ class JobsCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic_ns
         self._followed: tuple[tuple[int, ...], frozenset[int]] = (), frozenset()
-        """Processes on devices, and of these those on devices that were partly idle."""
+        """Processes on devices; and those on devices that were partly idle since the last reading of their waits."""
         self._waits = Waits(config.proc)
         self._groups: dict[str, JobGroup] = {}
         """Path of a cgroup -> its job."""
@@ -92,8 +90,7 @@ class JobsCollector(Collector):
         self._slurm: SlurmJobs | None = None
         self._allocations: Allocations | None = None
         self._facts: JobFacts | None = None
-        self._due = 0
-        """Time (monotonic ns) at which waits for a CPU, and bytes read and written, are read again."""
+        self._pace, self._slow = Pace(CALM), Pace(SLOW)
 
     def open(self, given: Given) -> None:
         self._level = given.level
@@ -113,14 +110,13 @@ class JobsCollector(Collector):
         return 0.0 if self._slurm and self._slurm.folders else REFRESH / 1e9
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
-        self._followed = tuple(pids), frozenset(idle)
+        self._followed = tuple(pids), self._followed[1].union(idle)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
-        pids, idle = self._followed  # the clock's thread may change it meanwhile
-        followed = frozenset(pids)
+        followed = frozenset(self._followed[0])
         stats = {pid: stat for pid in followed if (stat := self._waits.files.again(pid, "stat"))}
         processes = owners.of_drivers(followed, stats)
         owners_of = {pid: process.owner for pid, process in processes.items()}
@@ -139,23 +135,20 @@ class JobsCollector(Collector):
             if (key := grant.owner.key) in named else grant
             for grant in granted
         ]  # fmt: skip
-        cpu, states = self._states(owners_of, stats)
-        blocked = frozenset(pid for pid, state in states.items() if state == BLOCKED)
-        stopped = frozenset(pid for pid, state in states.items() if state in STOPPED)
-        waiting = {owners_of[pid].cgroup for pid in blocked}
-        delays, transfers = self._totals(owners_of, idle)
-        uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if left_out:
             missing["jobs"] = f"{left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         moment = self._clock()
-        used = self._waits.read(idle & owners_of.keys(), pids, moment / 1e9, stats)
-        self._facts = JobFacts(
-            moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
-            processes=used, stopped=stopped, delays=delays, transfers=transfers, followed=followed,
-        )  # fmt: skip
+        last = self._facts or JobFacts(moment, {})
+        if self._pace.is_due(moment) or owners_of != last.owners:
+            last = self._evidence(last, owners_of, stats, moment)
+        elif self._level >= Level.DETAILED:
+            last = last._replace(uses=self._uses(owners_of, last.blocked))
+        self._facts = last._replace(
+            moment=moment, owners=owners_of, allocations=granted, missing=missing, followed=followed
+        )
         if self._level < Level.DETAILED:  # no sink wants points; only processors need the facts
             return
-        for use in {use.owner.key: use for use in uses}.values():  # one for each job: a pod may have several cgroups
+        for use in {use.owner.key: use for use in last.uses}.values():  # one for each job: a pod may have several
             dims = use.owner.dims(user="user" in self._config.dimensions)
             for metric, value in zip(self.metrics, (use.cpu, use.memory_max, use.oom_kills), strict=True):
                 if value is not None:
@@ -218,30 +211,37 @@ class JobsCollector(Collector):
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
-            stats[pid] = stats.get(pid) or self._waits.text(pid, "stat")
+            stats[pid] = stats.get(pid) or self._waits.stat(pid)
             if stat := stat_of(self._config.proc, pid, stats[pid]):  # else the process has ended
                 states[pid] = stat.state
                 if not own:
                     cpu[pid] = stat.own / ProcTree.second
         return cpu, states
 
-    def _totals(
-        self, owners: Mapping[int, Owner], idle: Collection[int]
-    ) -> tuple[Mapping[int, float], Mapping[int, tuple[int, int]]]:
+    def _evidence(self, facts: JobFacts, owners: Mapping[int, Owner], stats: dict[int, bytes], now: int) -> JobFacts:
         """
-        Return PID -> seconds that it waited for a CPU, and for `idle` processes PID -> bytes read and written.
+        Return the facts with new evidence of why devices are idle, read at `now` (monotonic ns).
 
-        They are read again after ten seconds, and where a process or its owner has changed. Bytes of other users'
-        processes need root.
+        Delays and transfers are read again after ten seconds, and where a process or its owner has changed. Bytes of
+        other users' processes need root.
         """
-        last, now, proc = self._facts, self._clock(), self._config.proc
-        if last and now < self._due and owners == last.owners:
-            return last.delays, last.transfers
-        self._due = now + EVERY
-        delay_of = partial(self._waits.delay, stays=False)
-        delays = {pid: delay for pid in islice(owners, MAX_DELAYS) if (delay := delay_of(pid)) is not None}
-        moved = {pid: TRANSFERS.findall(read(f"{proc}/{pid}/io")) for pid in idle if pid in owners}
-        return delays, {pid: (int(each[0]), int(each[1])) for pid, each in moved.items() if len(each) == 2}
+        cpu, states = self._states(owners, stats)
+        blocked = frozenset(pid for pid, state in states.items() if state == BLOCKED)
+        stopped = frozenset(pid for pid, state in states.items() if state in STOPPED)
+        pids, idle = self._followed
+        idle, self._followed = idle & owners.keys(), (pids, frozenset())
+        if self._slow.is_due(now) or owners != facts.owners:
+            delays = {pid: delay for pid in islice(owners, MAX_DELAYS) if (delay := self._waits.delay(pid)) is not None}
+            moved = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in idle}
+            transfers = {pid: (int(each[0]), int(each[1])) for pid, each in moved.items() if len(each) == 2}
+            facts = facts._replace(delays=delays, transfers=transfers)
+        used, uses = self._waits.read(idle, pids, now / 1e9, stats), self._uses(owners, blocked)
+        return facts._replace(uses=uses, cpu=cpu, blocked=blocked, processes=used, stopped=stopped, used=now)
+
+    def _uses(self, owners: Mapping[int, Owner], blocked: Collection[int]) -> list[GroupUse]:
+        """Read the usage of all cgroups; some of their processes are `blocked`."""
+        waiting = {owners[pid].cgroup for pid in blocked}
+        return [use for path in [*self._groups] if (use := self._use(path, waiting))]
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Read the usage of a cgroup; forget the cgroup and return None if it is gone."""

@@ -94,13 +94,11 @@ class Waits:
         self._before, self._moment = {}, now
         tables: dict[str, set[str]] = {}
         uses, bound, self._bound = {}, self._bound, {}
-        threads, self._threads, living = self._threads, {}, {*others}
+        threads, self._threads = self._threads, {}
         for pid in sorted(pids)[:MAX_PROCESSES]:
             if stat := stat_of(self._proc, pid, stats.get(pid)):
                 tasks = self._children((pid, stat.began), others, threads, now)
-                texts = ((task, self.text(task, "stat")) for task in tasks)
-                children = {task: state for task, text in texts if (state := stat_of(self._proc, task, text))}
-                living |= children.keys()
+                children = {task: state for task in tasks if (state := stat_of(self._proc, task))}
                 for task, state in {pid: stat, **children}.items():
                     with suppress(ValueError):  # a file has an unknown format
                         if wait := self._wait(task, state, seconds, tables):
@@ -113,19 +111,19 @@ class Waits:
                 uses[pid] = ProcessUse(
                     stat.own / ProcTree.second, cpu, waits, delays, len(theirs), shares_cpus=own <= theirs
                 )
-        self.files.keep(living)
+        self.files.keep(others)
         return uses
 
-    def text(self, pid: int, name: str, *, stays: bool = True) -> bytes:
-        """Return the start of a file of a process, b"" if it cannot be read; with `stays`, it stays open."""
+    def stat(self, pid: int) -> bytes:
+        """Return /proc/PID/stat, which stays open; b"" if it cannot be read."""
         try:
-            return self.files.read(pid, name, stays)
+            return self.files.read(pid, "stat")
         except OSError:
             return b""
 
-    def delay(self, pid: int, *, stays: bool = True) -> float | None:
+    def delay(self, pid: int) -> float | None:
         """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""
-        words = self.text(pid, "schedstat", stays=stays).split()
+        words = read(f"{self._proc}/{pid}/schedstat").split()
         return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
     def _cpus_of(self, key: _Key, bound: Mapping[_Key, tuple[float, frozenset[int]]], now: float) -> frozenset[int]:
@@ -144,13 +142,13 @@ class Waits:
         if now - listed > LISTED:
             with suppress(OSError):
                 listed, threads = now, os.listdir(f"{self._proc}/{first}/task")[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
-        words = {one: self.text(key[0], f"task/{one}/children", stays=one == first).split() for one in threads}
+        words = {one: read(f"{self._proc}/{first}/task/{one}/children").split() for one in threads}
         self._threads[key] = listed, [one for one in threads if words[one] or one == first]
         return [pid for each in words.values() for pid in map(int, each) if pid not in others][:MAX_CHILDREN]
 
     def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[str]]) -> _Wait | None:
         """Return the sockets for which a process's main thread waits; None if there is none, or if unknown."""
-        where = self.text(pid, "wchan").decode("ascii", "replace")
+        where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
         sockets: set[str] = set()
         if RECEIVES.match(where):
             words = read(f"{self._proc}/{pid}/syscall").split()

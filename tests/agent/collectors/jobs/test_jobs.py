@@ -241,6 +241,7 @@ def test_bytes_and_waits_for_a_cpu_are_read_each_ten_seconds_and_when_a_process_
         assert {pid: read for pid, (read, _) in facts.transfers.items()} == facts.delays
         return facts.delays
 
+    assert totals(0) == {}
     assert totals(1, 88) == {88: 1}
     assert totals(2, 88) == {88: 1}
     assert totals(3, 88, after=10) == {88: 3}
