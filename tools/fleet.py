@@ -13,11 +13,11 @@ TABLE = Path(__file__).parents[1] / "agent/chipwatch/show/fleet/names.json"
 
 
 def table() -> str:
-    """Return the table: rows of an ending of names on a page, kind, unit, factor to our unit, and our names."""
-    rows: dict[tuple[str, str, str, float], set[str]] = {}
-    for metric in (metric for metrics in catalogue().values() for metric in metrics):
+    """Return the table: rows of an ending of names on a page, kind, factor to our unit, and unit -> our names."""
+    rows: dict[tuple[str, str, float], dict[str, list[str]]] = {}
+    for _, metric in sorted({one.name: one for metrics in catalogue().values() for one in metrics}.items()):
         family, base = family_of(metric), metric.name.replace(".", "_")
-        key = family.name.removeprefix(base), metric.kind.value, metric.unit, family.over / family.times
-        rows.setdefault(key, set()).add(metric.name)
-    lines = (fill(json.dumps([*key, *sorted(names)]), 120) for key, names in sorted(rows.items()))
+        key = family.name.removeprefix(base), metric.kind.value, family.over / family.times
+        rows.setdefault(key, {}).setdefault(metric.unit, []).append(metric.name)
+    lines = (fill(json.dumps([*key, units], sort_keys=True), 120) for key, units in sorted(rows.items()))
     return "[\n" + ",\n".join(lines) + "\n]\n"

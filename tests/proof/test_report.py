@@ -1,18 +1,22 @@
 """The page of `chipwatch report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
 
 import json
+import math
 import re
 import resource
+import statistics
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from tests.agent.show.report.page.worlds import SECOND, START, counter, data_of, hour, recorded, series, write
 from tests.proof.chromium import Page
-from tests.proof.parts import FOLDER, python
+from tests.proof.parts import FOLDER
 
-from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.datapoint import Kind, Metric, gauge
 from chipwatch.history.columns import load
+from chipwatch.history.record_file import RecordFile
 
 pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("report")]
 READY = "document.documentElement.dataset.ready === 'yes'"
@@ -25,6 +29,7 @@ LABELS = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector
 PLACE = "(() => { const r = document.querySelector('#charts figure:nth-of-type(2) .u-over').getBoundingClientRect(); return [r.left, r.top, r.width, r.height] })()"
 MEANINGS = "[...document.querySelectorAll('.meanings dd')].map((dd) => dd.textContent && dd.previousSibling.childNodes[1].data.trim())"
 DIFFERENCES = "[...document.querySelectorAll('section.table')[1].querySelectorAll('td')]"
+LATEST = "[...document.querySelectorAll('figure')].map((f) => f.panel.lines?.[0].values.mean.at(-1))"
 AGENT = (sys.executable, "-m", "chipwatch")
 HOSTILE = "</script><script>window.struck = 1</script><img src=x onerror='window.struck = 2'>"
 
@@ -67,36 +72,25 @@ def test_an_hour_of_eight_gpus_is_small_and_quickly_made(page):
     assert seconds <= 3 * appended / 0.75
 
 
-def test_means_p95_and_sums_equal_those_that_numpy_computes(an_hour, page, tmp_path):
-    """numpy comes with MLflow; counters are compared by their rates."""
-    ours, columns = {}, {}
-    for chart in data_of(page[0].read_text())["charts"]:
-        for one in chart["series"]:
-            ours[chart["metric"], json.dumps(one["dims"], sort_keys=True)] = one["stats"]
-    for column in load(an_hour).columns:
-        key = (column.metric.name, json.dumps(dict(column.dims), sort_keys=True))
-        columns[key] = [column.metric.kind is Kind.COUNTER, column.times.tolist(), column.values.tolist()]
-    (tmp_path / "in.json").write_text(json.dumps([[*key, *column] for key, column in columns.items()]))
-    code = """
-import json, numpy
-out = []
-for name, dims, is_counter, times, values in json.load(open("in.json")):
-    values = numpy.array(values)
-    total = values.sum()
-    if is_counter:
-        rises, total = numpy.diff(values), values[-1] - values[0]
-        if name == "gpu.xid":
-            rises, times, total = numpy.append(values[:1], rises), [times[0] - 10**9, *times], values[-1]
-        values = rises / (numpy.diff(numpy.array(times)) / 1e9)
-    out.append([name, dims, len(values), values.mean(), numpy.percentile(values, 95), values.min(), values.max(), total])
-json.dump(out, open("out.json", "w"))
-"""
-    subprocess.run([python("mlflow"), "-c", code], cwd=tmp_path, check=True)
-    theirs = {(name, dims): stats for name, dims, *stats in json.loads((tmp_path / "out.json").read_text())}
-    assert ours.keys() == theirs.keys()
+def test_means_p95_and_sums_are_those_that_the_statistics_module_computes(an_hour, page):
+    ours = {
+        (chart["metric"], *sorted(one["dims"].items())): one["stats"]
+        for chart in data_of(page[0].read_text())["charts"] for one in chart["series"]
+    }  # fmt: skip
     assert len(ours) > 300
-    for key, stats in theirs.items():
-        assert ours[key] == pytest.approx(stats, rel=1e-9, abs=1e-9), key
+    for column in load(an_hour).columns:
+        times, values = column.times.tolist(), column.values.tolist()
+        total = math.fsum(values)
+        if column.metric.kind is Kind.COUNTER:
+            if column.metric.name == "gpu.xid":
+                times, values = [times[0] - SECOND, *times], [0.0, *values]
+            total, steps = values[-1] - values[0], zip(pairwise(values), pairwise(times), strict=True)
+            values = [(after - before) / ((late - early) / SECOND) for (before, after), (early, late) in steps]
+        p95 = statistics.quantiles(values, n=100, method="inclusive")[94]
+        expected = [len(values), statistics.fmean(values), p95, min(values), max(values), total]
+        key = column.metric.name, *sorted(column.dims.items())
+        assert ours.pop(key) == pytest.approx(expected, rel=1e-9, abs=1e-9), key
+    assert not ours
 
 
 def test_charts_are_drawn_and_cursor_zoom_and_keys_work_without_an_error_or_a_request(page, tmp_path):
@@ -168,6 +162,26 @@ def test_two_runs_are_compared_with_the_largest_difference_first(tmp_path):
         browser.until(READY, 60)
         rows = browser.evaluate(f"{DIFFERENCES}.map((td) => td.textContent)")
         assert rows == ["GPU utilization", "42.5 %", "82.5 %", "+94.1 %"]
+
+
+def test_a_page_of_a_recording_that_grows_has_its_new_rows_and_asks_nobody_else(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", lambda: {"chipwatch": 1, "interval": 1.0})
+    used, sent = gauge("cpu.utilization", "%", "U."), Metric("network.sent", Kind.COUNTER, "By", "")
+    rows = [[used.point(at, float(n)), sent.point(at, 10.0 * n, start_time=START)]
+            for n in range(45) for at in (START + n * SECOND,)]  # fmt: skip
+    for row in rows[:20]:
+        file.add(row, row[0].at)
+    with subprocess.Popen([*AGENT, "report", "--live", file.path], stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().split()[0]
+        with Page(address, tmp_path) as browser:
+            browser.until(READY, 60)
+            for row in rows[20:]:
+                file.add(row, row[0].at)
+            browser.until(f"JSON.stringify({LATEST}) === '[44,10]'", 60)
+            assert browser.errors() == []
+            assert {url.rstrip("0123456789") for url in browser.requests()} == {address}
+        process.terminate()
+    file.close()
 
 
 def test_a_script_in_a_recording_does_nothing(tmp_path):

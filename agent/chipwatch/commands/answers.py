@@ -74,8 +74,7 @@ def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
 
 
 def _cost(cause: Mapping[str, Any], price: float | None) -> str:
-    hours = DAY * cause["lost"]
-    if not hours:
+    if not (hours := DAY * cause["lost"]):
         return ""
     dollars = "" if price is None else f" (${hours * price:,.2f})"
     return f" {'At most' if cause['is_most'] else 'About'} {hours:.3g} GPU-hours{dollars} a day."
@@ -145,8 +144,7 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     """Return a table of jobs with a row for free devices, then why jobs are slow, then unknown things."""
     devices, at = device_states(answer), answer["at"]
     rows = [_row(job, devices, at) for job in sorted(answer["jobs"], key=lambda job: job["since"])]
-    free = [device for device in devices if not device.jobs]
-    if free:
+    if free := [device for device in devices if not device.jobs]:
         rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
     doubts: dict[str, list[str]] = {}
     for device in free:

@@ -9,6 +9,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Final
 
+from chipwatch.commands.cli_options import TABLES
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.output import FAILED, OK, NotPrinted, close_standard_error, open_standard_streams, report, show
 from chipwatch.contract.errors import CommandError, text_of
@@ -16,30 +17,7 @@ from chipwatch.jobs.verdict.callers import code_of_failure
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells use it."""
-FUNCTIONS: Final[Mapping[str, str]] = {
-    "run": "run.main",
-    "top": "screen.main",
-    "top HOST": "nodes.screen",
-    "top --once": "nodes.print_nodes",
-    "jobs": "answers.jobs",
-    "jobs --since": "ended_jobs.main",
-    "jobs HOST": "ended_jobs.over_nodes",
-    "why": "answers.why",
-    "verdict": "verdict.main",
-    "check": "check.main",
-    "status": "answers.status",
-    "status --health": "health.main",
-    "plan": "advice.plan",
-    "dashboard": "advice.dashboard",
-    "record": "run.main",
-    "record --seal": "recordings.seal",
-    "record list": "recordings.listing",
-    "record export": "recordings.export",
-    "report": "recordings.report",
-    "list": "advice.metrics",
-    "config": "sample.main",
-    "completion": "completion.main",
-}
+FUNCTIONS: Final[Mapping[str, str]] = TABLES["functions"]
 """Command -> module and function. A module is loaded when needed: `status --health` runs often and must be fast."""
 
 

@@ -96,11 +96,11 @@ class OptionRow(NamedTuple):
 CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "path": Path, "seconds": seconds, "price": price, "pair": pair, "words": words,
 }  # fmt: skip
-_content: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-COMMANDS: Final[Mapping[str, Sequence[str]]] = _content["commands"]
+TABLES: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+COMMANDS: Final[Mapping[str, Sequence[str]]] = TABLES["commands"]
 """Command -> what it does, and an example. The main help explains the FIRST ones, and names the others."""
 FIRST: Final = slice(6)
-OTHER_WORDS: Final[Mapping[str, str]] = _content["gone"]
+OTHER_WORDS: Final[Mapping[str, str]] = TABLES["gone"]
 """Word that people may type instead of a command -> the right command."""
 
 
@@ -108,7 +108,7 @@ def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
     """Yield the rows of a table; a text in it includes another table, `most` makes a whole number up to that."""
     for row in table:
         if isinstance(row, str):
-            yield from _rows(_content["tables"][row])
+            yield from _rows(TABLES["tables"][row])
             continue
         flags, metavar, text, *more = row
         settings = dict(*more)
@@ -119,10 +119,10 @@ def _rows(table: Iterable[Any]) -> Iterator[OptionRow]:
         yield OptionRow(flags.split(), metavar, text, settings)
 
 
-EVERYDAY: Final[Sequence[OptionRow]] = tuple(_rows(["everyday", *_content["own"]["run"][:1]]))
+EVERYDAY: Final[Sequence[OptionRow]] = tuple(_rows(["everyday", *TABLES["own"]["run"][:1]]))
 """The options that the main help shows beside --help and --version."""
 OPTIONS: Final[Sequence[OptionRow]] = tuple(_rows(["options"]))
 """Options that are also keys of the configuration. `load` converts their values and names them in errors."""
-OWN: Final[Mapping[str, Sequence[OptionRow]]] = {name: tuple(_rows(table)) for name, table in _content["own"].items()}
+OWN: Final[Mapping[str, Sequence[OptionRow]]] = {name: tuple(_rows(table)) for name, table in TABLES["own"].items()}
 CONFIGURED: Final = ("run", "record", "check", "plan", "dashboard", "top")
 """Commands that accept every option of the configuration."""

@@ -9,33 +9,18 @@ from typing import Any, Final
 
 from chipwatch.base.text import in_case_of, similar
 from chipwatch.base.version import build
-from chipwatch.commands.cli_options import COMMANDS, OPTIONS
+from chipwatch.commands.cli_options import COMMANDS, OPTIONS, TABLES
 from chipwatch.commands.parser import parsed_words
 from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError
 
 RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
 """Endings of the names of recordings."""
-KINDS: Final = (
-    ("top", ("once", "json", "csv", "every"), "top --once"),
-    ("top", ("prometheus",), "top HOST"),
-    ("jobs", ("prometheus", "hosts"), "jobs HOST"),
-    ("jobs", ("since", "job", "user", "format"), "jobs --since"),
-    ("status", ("health", "ready"), "status --health"),
-    ("record", ("seal", "job", "code"), "record --seal"),
-)
+KINDS: Final[Sequence[tuple[str, Sequence[str], str]]] = TABLES["kinds"]
 """Rows of a word, options, and the command that the word means with any of these options; the first match counts."""
 NODES: Final = ("ssh", "remote", "token_file", "password_file", "ca_file")
 """Options that say how HOST is asked."""
-FOREIGN: Final[Mapping[str, Sequence[str]]] = {
-    "record": ("to", "output"),
-    "record export": ("duration",),
-    **dict.fromkeys(("record list", "record --seal"), ("to", "output", "duration")),
-    **dict.fromkeys(("top --once", "top HOST"), ("replay",)),
-    "status --health": ("json",),
-    "top": (*NODES, "job", "user", "verdict", "timeout"),
-    **dict.fromkeys(("jobs", "jobs --since"), NODES),
-}
+FOREIGN: Final[Mapping[str, Sequence[str]]] = TABLES["foreign"]
 """Command -> options that only other commands of its word have."""
 ALTERNATIVES: Final = (
     ("json", "csv"), ("token_file", "password_file"), ("hosts", "prometheus"), ("expect", "expect_from"),

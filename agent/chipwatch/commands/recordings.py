@@ -107,9 +107,12 @@ def export(given: SimpleNamespace) -> int:
 
 
 def report(given: SimpleNamespace) -> int:
-    """Write an HTML page about recordings; raise CommandError."""
+    """Write an HTML page about recordings, or serve it with `live`; raise CommandError."""
     from chipwatch.show.report.page.build import write
+    from chipwatch.show.report.page.live import serve
 
+    if hasattr(given, "live"):
+        serve(given.files, given.price, given.grid, show)
     return show(write(given.files, given.output, given.price, given.grid))
 
 

@@ -120,8 +120,7 @@ def as_json(verdict: Verdict, code: int) -> str:
 
 
 def _evidence(reason: Reason) -> dict[str, object] | None:
-    shown = reason.shown_by
-    if not shown:
+    if not (shown := reason.shown_by):
         return None
     last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
     values = {"metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose}

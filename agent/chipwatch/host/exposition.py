@@ -40,8 +40,7 @@ def labels_of(name: str, braces: str) -> tuple[str, dict[str, str]]:
     allowed = bool(NAME.fullmatch(name))
     end = 0
     while end < len(braces):
-        match = LABEL.match(braces, end)
-        if not match:
+        if not (match := LABEL.match(braces, end)):
             raise ValueError(braces)
         plain, quoted, value = match.groups()
         key = plain or unescaped(quoted or "")

@@ -177,8 +177,7 @@ class ProcTree:
         living = {pid: member.runs() for pid, member in self._members.items()}
         self._add_descendants(listed, ended.keys(), rescan=rescan)
         self._update_totals(ended.values(), parents, living)
-        running = [member.stat for member in self._members.values() if member.runs()]
-        if not running:
+        if not (running := [member.stat for member in self._members.values() if member.runs()]):
             return None
         has_io = self._has_io and IO not in self.denied
         return TreeReading(

@@ -51,8 +51,7 @@ class FileRow(NamedTuple):
             return sum(values) if len(values) == len(parts) else None
         word = text
         if self.pattern:
-            found = self.pattern.search(text)
-            if found is None:
+            if (found := self.pattern.search(text)) is None:
                 return None
             word = found[1] or b""
         try:
@@ -82,12 +81,10 @@ class RowFiles:
         for row in rows:
             if row.metric is metric and row.dims is dims:
                 continue
-            text = self._text(row.path)
-            if text is None:
+            if (text := self._text(row.path)) is None:
                 continue
             metric, dims = row.metric, row.dims
-            value = row.value(text)
-            if value is None:
+            if (value := row.value(text)) is None:
                 self.reject(row, text)
             else:
                 yield row, value
@@ -166,8 +163,7 @@ class Folders:
             return
         self._devices, self._listed = {}, listed
         for device in self._find(listed):
-            rows = [row._replace(dims=device.dims | row.dims) for row in device.rows if row.level <= self.level]
-            if rows:
+            if rows := [row._replace(dims=device.dims | row.dims) for row in device.rows if row.level <= self.level]:
                 key = device.dims, device.path, inode(device.path)
                 new = self._reader(device.path), Counters(kept=self._kept, device=device.path)
                 _, reader, counters = before.get(key, (device, *new))

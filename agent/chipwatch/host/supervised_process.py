@@ -266,8 +266,7 @@ class SupervisedProcess:
 
     def lines(self, now: float) -> list[bytes]:
         """Return the new lines, except blank ones; restart the program if it is due."""
-        lines = list(self.read(now))
-        if lines:
+        if lines := list(self.read(now)):
             self.note_lines(now, len(lines))
         self.check(now)
         return lines

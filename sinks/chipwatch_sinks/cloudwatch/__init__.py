@@ -105,8 +105,7 @@ class CloudwatchSink(Sink):
         for _ in range(ROUNDS):
             if not good:
                 return rejected
-            named = self._client.put(body(self._config.namespace, texts), len(good))
-            if not named:
+            if not (named := self._client.put(body(self._config.namespace, texts), len(good))):
                 return rejected
             rejected += [Rejected(good[n], reason) for n, reason in named.items()]
             good = [point for n, point in enumerate(good) if n not in named]

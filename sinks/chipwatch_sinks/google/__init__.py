@@ -126,8 +126,7 @@ class GoogleSink(Sink):
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         assert self._client is not None
-        project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
-        if not project:
+        if not (project := self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")):
             raise Refused("no Google Cloud project: set --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
         sent, rejected = self._encoder.encode(batch, self._steady())
         if not sent:
@@ -146,8 +145,7 @@ class GoogleSink(Sink):
         """Return the points that an error rejects, with reasons; raise if all are refused or to be retried."""
         from chipwatch_sinks.google.client import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE
 
-        reasons = answer.refused()
-        if reasons is None:
+        if (reasons := answer.refused()) is None:
             if answer.perhaps_stored:
                 self._note_unsure(sent)
             raise answer.blame(project)

@@ -64,8 +64,7 @@ class RunFinder:
         uri, env = self.uri, self._env
         if not uri:
             env = next((process.env for process in self._members if process.env.get(URI)), {})
-            uri = env.get(URI, "")
-            if not uri:
+            if not (uri := env.get(URI, "")):
                 raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri")
             if fault := store_fault(uri):
                 raise Refused(f"{URI} of the watched process: {fault}")
@@ -84,8 +83,7 @@ class RunFinder:
             return
         if pid is None:
             raise Refused(f"no run: {advice}")
-        named = [process.env[RUN] for process in self._members if process.env.get(RUN)]
-        if named:
+        if named := [process.env[RUN] for process in self._members if process.env.get(RUN)]:
             self.run = named[0]
             return
         if not self._process:

@@ -79,8 +79,7 @@ def _partial(answer: HttpAnswer) -> Partial:
         if content.get("code"):
             return Partial(words=_status_words(answer) or "an error")
         return _partial_json(content.get("partialSuccess") or {})
-    parts = [value for number, value in _few(body) if number == 1]
-    if not parts:
+    if not (parts := [value for number, value in _few(body) if number == 1]):
         raise BadMessage
     if any(isinstance(part, int) for part in parts):  # a google.rpc.Status has a number in this field
         return Partial(words=_status_words(answer) or "an error")

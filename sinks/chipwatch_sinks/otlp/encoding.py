@@ -133,8 +133,7 @@ class OtlpEncoder:
             else:
                 self._add_window(series, point)
                 continue
-            parts = series.group.parts
-            if not parts:
+            if not (parts := series.group.parts):
                 used.append(series.group)
             parts += (series.head, tail)
             if at > series.at:
@@ -230,8 +229,7 @@ class OtlpEncoder:
 
     def _make_series(self, metric: Metric, dims: Dimensions) -> _Series:
         machine = tuple(pair for pair in dims.items_sorted if pair[0] not in metric.dims)
-        resource = self._resources.get(machine)
-        if resource is None:
+        if (resource := self._resources.get(machine)) is None:
             held = attributes(1, resource_of(machine, self.given).items())
             resource = self._resources[machine] = message(1, held)
         own = attributes(7, point_attributes(metric, dims, on_points=self._on_points))
@@ -362,8 +360,7 @@ def _shift(indexes: list[int]) -> int:
 
 
 def _fill(found: Iterable[tuple[int, int]], shift: int) -> Buckets:
-    placed = [(index >> shift, count) for index, count in found]
-    if not placed:
+    if not (placed := [(index >> shift, count) for index, count in found]):
         return Buckets(0, [])
     first, last = (pick(index for index, _ in placed) for pick in (min, max))
     counts = [0] * (last - first + 1)

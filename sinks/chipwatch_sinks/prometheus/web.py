@@ -153,8 +153,7 @@ class Web:
 
     def _admits(self, authorization: str) -> bool | Callable[[], bool]:
         """Return whether a user is admitted, or, where bcrypt must run first, a slow function that finds out."""
-        users = self._file.basic_auth_users
-        if not users:
+        if not (users := self._file.basic_auth_users):
             return True
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":

@@ -112,8 +112,7 @@ class Table:
         files = (_shown(dims.get("file", "")) for dims in incidents if dims not in self._incidents)
         news = [cut_middle(f"incident {file} is recorded: `chipwatch record list`", width) for file in files]
         self._incidents |= incidents.keys()
-        batch = [point for point in batch if point.metric.name != INCIDENT]
-        if not batch:
+        if not (batch := [point for point in batch if point.metric.name != INCIDENT]):
             self._log.are_there = True
             return "".join(f"{line}\n" for line in news)
         if self._is_terminal:  # a screen shows the newest point of each series

@@ -130,8 +130,7 @@ def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
     command: tuple[str, ...] = ("squeue", "--noheader", "--format=%N", f"--jobs={name}")
     if not name[0].isdigit():
         command = ("sinfo", "--noheader", "--Node", "--format=%N", f"--partition={name}")
-    words = run(command).split()
-    if not words:
+    if not (words := run(command).split()):
         raise ConfigError(f"slurm:{name}: {command[0]} names no node")
     for word in words:
         yield from _nodes(word, by_ssh=by_ssh, run=run)
@@ -141,8 +140,7 @@ def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:
     """Yield the running pods that a selector matches, each under the name of its node."""
     words = ("--all-namespaces", "--field-selector=status.phase=Running", f"--selector={selector}")
     lines = run(("kubectl", "get", "pods", *words, f"--output=jsonpath={PODS}")).splitlines()
-    pods = [line.split() for line in lines if len(line.split()) == 2]
-    if not pods:
+    if not (pods := [line.split() for line in lines if len(line.split()) == 2]):
         raise ConfigError(f"k8s:{selector}: kubectl names no running pod")
     for address, node in pods:
         yield _address(f"[{address}]" if ":" in address else address, by_ssh=False)._replace(name=one_line(node))

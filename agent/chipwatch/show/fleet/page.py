@@ -71,8 +71,8 @@ class PageSeries(NamedTuple):
 def names() -> dict[str, PageName]:
     """Return the meaning of each name that a page may have: ours, then other tools'."""
     table: dict[str, PageName] = {}
-    for ending, kind, unit, factor, *listed in json.loads(Path(__file__).with_name("names.json").read_bytes()):
-        for name in listed:
+    for ending, kind, factor, units in json.loads(Path(__file__).with_name("names.json").read_bytes()):
+        for unit, name in ((unit, name) for unit, listed in units.items() for name in listed):
             table[name.replace(".", "_") + ending] = PageName(Metric(name, Kind(kind), unit, ""), factor)
     ours = {entry.metric.name: entry.metric for entry in table.values()}
     for tool in PROFILES:

@@ -65,8 +65,7 @@ class Access(NamedTuple):
 
     def headers(self, host: str, *, secure: bool) -> dict[str, str]:
         """Return the header with the secret, if any; raise ConfigError, also if it would travel unencrypted."""
-        file = self.token_file or self.password_file
-        if file is None:
+        if (file := self.token_file or self.password_file) is None:
             return {}
         if not (secure or is_loopback(host)):
             raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")

@@ -221,8 +221,7 @@ class Accelerators:
         used = self._used()
         for family, title in FAMILIES.items():
             present = [key for key in sorted(self._devices, key=device_order) if key[0][0] == family]
-            shown = [self._devices[key] for key in present if key in used]
-            if shown:
+            if shown := [self._devices[key] for key in present if key in used]:
                 yield from _table(title, shown)
                 if others := len(present) - len(shown):
                     yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"

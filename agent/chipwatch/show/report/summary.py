@@ -164,11 +164,9 @@ class RunSummary:
         for name, counted in zip((READ, WRITTEN), usage.storage_bytes(), strict=True):
             if counted or name in totals:
                 totals[name] = max(counted, totals.get(name, 0.0))
-        disk = _listed(totals, read=READ, wrote=WRITTEN)
-        network = _listed(totals, received=RECEIVED, sent=SENT)
-        if disk:
+        if disk := _listed(totals, read=READ, wrote=WRITTEN):
             yield f"disk      {disk}"
-        if network:
+        if network := _listed(totals, received=RECEIVED, sent=SENT):
             yield f"network   {network} (the whole machine)"
 
 

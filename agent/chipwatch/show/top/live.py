@@ -143,8 +143,7 @@ class Live(Source):
             self._stop.wait(due - time.monotonic())
 
     def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess]:
-        lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
-        if not lists:
+        if not (lists := [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]):
             return self._table.of_host()
         owners = [fact.owners for fact in self._facts.last if isinstance(fact, JobFacts)]
         jobs = {pid: owner.job for each in owners for pid, owner in each.items()}

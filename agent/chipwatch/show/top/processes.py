@@ -79,8 +79,7 @@ class ProcessTable:
         return self._all
 
     def _row(self, pid: int, now: float) -> ListedProcess | None:
-        current = stat_of(self._proc, pid)
-        if not current:
+        if not (current := stat_of(self._proc, pid)):
             return None
         name, stat = current
         known, cpu = self._known.get((pid, stat.began)), None

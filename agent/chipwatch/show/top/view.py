@@ -132,8 +132,7 @@ class View:
 
     def _move(self, rows: int) -> None:
         """Move the selection by a number of rows."""
-        every = [row for table in self.drawn.rows for row in table]
-        if every:
+        if every := [row for table in self.drawn.rows for row in table]:
             at = every.index(self.selected) if self.selected in every else -(rows > 0)
             self.selected = every[min(max(at + rows, 0), len(every) - 1)]
 

@@ -18,16 +18,13 @@ def test_a_name_is_asked_for_its_page():
     assert named("http://[::1]:9465/")[0] == NodeAddress("[::1]", "http", "::1", 9465, "/metrics")
 
 
-def test_ranges_are_written_as_slurm_writes_them():
+def test_ranges_are_written_as_slurm_writes_them_and_a_node_that_is_named_twice_has_one_line():
+    assert [node.name for node in named("a[1-2]", "a2", "a3")] == ["a1", "a2", "a3"]
     names = [node.name for node in named("rack[1-2]n[08-10,20]", "gpu[001-003],cpu7")]
     assert names == [
         "rack1n08", "rack1n09", "rack1n10", "rack1n20", "rack2n08", "rack2n09", "rack2n10", "rack2n20",
         "gpu001", "gpu002", "gpu003", "cpu7",
     ]  # fmt: skip
-
-
-def test_a_node_that_is_named_twice_has_one_line():
-    assert [node.name for node in named("a[1-2]", "a2", "a3")] == ["a1", "a2", "a3"]
 
 
 def test_one_host_that_is_asked_in_two_ways_has_two_lines():
@@ -101,6 +98,8 @@ def test_slurm_lists_the_nodes_of_a_job_and_of_a_partition():
     assert [node.scheme for node in named("slurm:h100", by_ssh=True, run=run)] == ["ssh"] * 3
     assert asked[0] == ("squeue", "--noheader", "--format=%N", "--jobs=41337")
     assert asked[1] == ("sinfo", "--noheader", "--Node", "--format=%N", "--partition=h100")
+    with pytest.raises(ConfigError, match="squeue names no node"):
+        named("slurm:1", run=lambda _: "")
 
 
 def test_kubernetes_lists_pods_under_the_names_of_their_nodes():
@@ -109,11 +108,6 @@ def test_kubernetes_lists_pods_under_the_names_of_their_nodes():
         NodeAddress("n1", "http", "10.0.0.1", 9465), NodeAddress("n2", "http", "10.0.0.2", 9465),
         NodeAddress("n3", "http", "fd00::1", 9465),
     ]  # fmt: skip
-
-
-def test_an_empty_list_is_an_error_with_the_name_of_the_command():
-    with pytest.raises(ConfigError, match="squeue names no node"):
-        named("slurm:1", run=lambda _: "")
     with pytest.raises(ConfigError, match="kubectl names no running pod"):
         named("k8s:a=b", run=lambda _: "")
 

@@ -157,16 +157,12 @@ def test_a_secret_goes_by_https_only_and_a_certificate_must_be_trusted(tmp_path)
         assert "--ca-file" not in other.error
 
 
-@pytest.mark.parametrize("text", ["", "two\nlines", "\x00", "gl\u00fcck"])
-def test_a_file_without_a_secret_is_refused(tmp_path, text):
-    (tmp_path / "token").write_text(text)
+@pytest.mark.parametrize("text", ["", "two\nlines", "\x00", "gl\u00fcck", None])
+def test_a_file_without_a_secret_and_a_device_are_refused(tmp_path, text):
+    (tmp_path / "token").write_text(text or "")
+    file = Path("/dev/zero") if text is None else tmp_path / "token"
     with pytest.raises(ConfigError, match=r"is empty|characters that HTTP does not allow"):
-        asked(["localhost"], Access(token_file=tmp_path / "token"))
-
-
-def test_a_device_is_refused_as_a_secret_and_does_not_fill_the_memory():
-    with pytest.raises(ConfigError, match=r"is empty|characters that HTTP does not allow"):
-        asked(["localhost"], Access(token_file=Path("/dev/zero")))
+        asked(["localhost"], Access(token_file=file))
 
 
 SSH = Path(__file__).with_name("ssh.txt").read_text()

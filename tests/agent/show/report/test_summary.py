@@ -112,18 +112,14 @@ def test_time_without_a_process_on_a_cpu_is_named_as_far_as_it_is_certain(pipeli
     assert "  time      waited at least 30 % of it: none of its processes was on a CPU" in [*summary.lines(ended)]
 
 
-def test_the_cpu_time_of_a_command_that_ends_between_two_readings_is_known_from_the_system(summary):
-    command = WrappedCommand([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"])
+def test_cpu_time_and_the_largest_process_between_two_readings_are_known_from_the_system(summary):
+    command = WrappedCommand(
+        [sys.executable, "-c", "import time; x = b'x' * 1_500_000_000\nwhile time.process_time() < 0.3: pass"]
+    )
     command.code()
-    cpu = next(line for line in summary.lines(command) if line.startswith("  CPU"))
-    assert 0.3 <= float(cpu.split("; ")[1].split()[0]) < 5
-
-
-def test_the_largest_process_between_two_readings_is_known_from_the_system(summary):
-    command = WrappedCommand([sys.executable, "-c", "x = b'x' * 1_500_000_000"])
-    command.code()
-    memory = next(line for line in summary.lines(command) if line.startswith("  memory"))
-    assert memory.startswith("  memory    peak 1.4 GiB in 1 process")
+    lines = {line.split()[0]: line for line in summary.lines(command)}
+    assert 0.3 <= float(lines["CPU"].split("; ")[1].split()[0]) < 5
+    assert lines["memory"].startswith("  memory    peak 1.4 GiB in 1 process")
 
 
 def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, ended):
@@ -273,23 +269,19 @@ class Node:
         return [line for line in self.summary.lines(command) if line.startswith(ours)]
 
 
-def test_a_command_that_used_no_gpu_has_no_times_cost_or_advice_of_those_that_others_use(pipeline, ended):
-    node = Node(pipeline, 3)
-    for _ in range(4):
-        node.tick([1], [1], [1], busy=(0, 1, 2))
-    assert node.lines(ended) == ["  GPU       used no GPU (3 here, used by others)"]
-    node.tick([1], [1], [])
-    assert node.lines(ended) == ["  GPU       used no GPU (3 here, used by others)"]
-
-
-def test_gpus_that_nobody_uses_are_not_used_by_others(pipeline, ended):
-    node = Node(pipeline, 3)
-    for _ in range(4):
-        node.tick([], [1], [])
-    assert node.lines(ended) == ["  GPU       used no GPU (3 here, 1 used by others)"]
-    free = Node(Pipeline(), 2)
-    free.tick([], [])
-    assert free.lines(ended) == ["  GPU       used no GPU (2 here)"]
+@pytest.mark.parametrize(
+    ("listed", "busy", "said"),
+    [
+        ([[1], [1], [1]], (0, 1, 2), "3 here, used by others"),
+        ([[], [1], []], (), "3 here, 1 used by others"),
+        ([[], []], (), "2 here"),
+    ],
+)
+def test_a_command_that_used_no_gpu_has_no_times_cost_or_advice_of_others(pipeline, ended, listed, busy, said):
+    node = Node(pipeline, len(listed))
+    for processes in (*[listed] * 4, [*listed[:-1], []]):
+        node.tick(*processes, busy=busy if processes is listed else ())
+        assert node.lines(ended) == [f"  GPU       used no GPU ({said})"]
 
 
 def test_a_command_is_charged_the_gpus_that_it_used_by_the_list_of_processes(pipeline, ended):

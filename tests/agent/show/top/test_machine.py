@@ -266,10 +266,22 @@ def test_control_characters_are_replaced_before_a_terminal_gets_them():
 
 @pytest.mark.parametrize("name", ["gpu.xid", "gpu.utilization"])
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "日本語" * 9, "e\u0301" * 30, "9" * 5000, "\ud800", ""])
-def test_any_name_of_a_device_or_an_error_leaves_a_whole_screen(name, text):
+def test_any_name_of_a_device_or_an_error_leaves_a_whole_screen_of_any_size(name, text):
     dims = Dimensions(gpu=text, xid=text, hostname="n")
-    made = machine(Datapoint(counter(name, "1", "C."), 5.0, dims, AT), point("disk.utilization", 5.0, path=text))
-    for size in ((1, 1), (60, 20), (240, 60)):
+    many = (point("gpu.utilization", float(n), gpu=str(n)) for n in range(16))
+    made = machine(Datapoint(counter(name, "1", "C."), 5.0, dims, AT), point("disk.utilization", 5.0, path=text), *many)
+    for size in (
+        (1, 1),
+        (40, 10),
+        (60, 20),
+        (79, 24),
+        (80, 24),
+        (100, 30),
+        (159, 50),
+        (160, 50),
+        (240, 60),
+        (500, 200),
+    ):
         lines = compose(made, View(cores=True), size, Notes(text, troubles=[text]))
         assert [width_of(line) for line in lines] == [size[0]] * size[1]
         assert all(part.isprintable() for line in lines for part, _ in line)
@@ -298,14 +310,6 @@ def test_the_choice_of_a_signal_fits_on_60_columns():
     assert "k KILL" in "".join(text for text, _ in last)
 
 
-def test_the_header_says_whether_the_picture_is_held():
-    view = View()
-    for is_held in (False, True):
-        view.paused = is_held
-        header, *_ = compose(machine(), view, (120, 24), Notes("n"))
-        assert ("  paused" in [text for text, _ in header]) is is_held
-
-
 def test_the_footer_has_the_keys_that_fit():
     def footer(width):
         *_, last = compose(machine(), View(), (width, 24), Notes("n"))
@@ -328,6 +332,7 @@ def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
     for key, number in (("end", "29"), ("up", "28"), ("home", "0"), ("wheel down", "3"), ("pagedown", "15")):
         view.press(key)
         assert marked() == [number]
+    assert "above, " in "".join(text for text, _ in compose(made, view, (80, 24), Notes("n"))[-1])
     view.press("s")
     view.press("r")
     assert marked() == ["15"]
@@ -361,11 +366,3 @@ def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
     names = "q up down pageup escape backspace enter"
     assert [*keys("q\x1b[A\x1bOB\x1b[5~\x1b[200~\x1b\x7f\r")] == names.split()
     assert [*keys("\x1b[<0;5;7M\x1b[<0;1;1m")] == ["click 4 6"]
-
-
-def test_every_size_gives_exactly_its_lines_and_columns():
-    made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(16)), point("cpu.utilization", 5.0))
-    for size in ((40, 10), (60, 20), (79, 24), (80, 24), (100, 30), (159, 50), (160, 50), (240, 60), (500, 200)):
-        lines = compose(made, View(), size, Notes("n"))
-        assert len(lines) == size[1]
-        assert {width_of(line) for line in lines} == {size[0]}

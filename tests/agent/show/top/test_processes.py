@@ -15,10 +15,6 @@ def processes():
     return processes
 
 
-def own(processes):
-    return processes.ProcessTable()._row(os.getpid(), 1.0)
-
-
 def test_a_signal_is_not_sent_to_another_process_of_the_same_number(processes):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     row = processes.ProcessTable()._row(child.pid, 1.0)
@@ -31,7 +27,7 @@ def test_a_signal_is_not_sent_to_another_process_of_the_same_number(processes):
 
 
 def test_the_details_of_a_process_that_has_ended_say_so(processes):
-    row = own(processes)
+    row = processes.ProcessTable()._row(os.getpid(), 1.0)
     details = processes.details(row)
     assert details["process"].startswith(f"{os.getpid()}, ")
     mib = psutil.Process().memory_info().rss / 2**20

@@ -439,9 +439,6 @@ def test_the_agent_finds_what_only_this_process_can_import(tmp_path, plugins_fol
             def __init__(self, config):
                 pass
 
-            def open(self, given):
-                pass
-
             def collect(self, at):
                 yield LOAD.point(at, 7.0)
     """

@@ -19,7 +19,7 @@ from chipwatch.history.columns import Recorded, load, runs_of
 from chipwatch.show.report.page.charts import axis, charts
 from chipwatch.show.report.page.marks import marks
 from chipwatch.show.report.page.tables import MEANINGS, losses, moment, tables, tiles, words
-from chipwatch.show.report.page.usage import CHOICES, LONGEST, ReportedRun, ReportedUsage, ReportTerms, emissions
+from chipwatch.show.report.page.usage import CHOICES, LONGEST, ReportedRun, ReportedUsage, ReportTerms, terms_of
 
 HERE: Final = Path(__file__).parent
 STYLES: Final = ("uplot/uPlot.min.css", "page.css")
@@ -29,13 +29,12 @@ MOST_FILES: Final = 64
 
 def write(files: Sequence[Path], output: Path, price: float | None, grid: str | None) -> str:
     """Write the page about recordings to a file; return a line about it. Raise CommandError."""
-    grams, source = emissions(grid) if grid is not None else (None, "")
-    runs = runs_of(files)
+    terms, runs = terms_of(price, grid), runs_of(files)
     if (many := sum(map(len, runs))) > MOST_FILES:
         raise ConfigError(f"report: {many} recordings; a page shows at most {MOST_FILES}")
     if output.exists() and any(output.samefile(path) for run in runs for path in run):
         raise ConfigError(f"--output {output}: this is a recording; name another file")
-    text = page([load(*run) for run in runs], ReportTerms(price, grams, source)).encode()
+    text = page([load(*run) for run in runs], terms).encode()
     try:
         output.write_bytes(text)
     except OSError as problem:
@@ -43,8 +42,8 @@ def write(files: Sequence[Path], output: Path, price: float | None, grid: str | 
     return f"{output}: {len(text) / 1e6:.1f} MB; open it in a browser"
 
 
-def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
-    """Return the HTML of the page about recordings."""
+def page(recordings: Sequence[Recorded], terms: ReportTerms, live: int | None = None) -> str:
+    """Return the HTML of the page about recordings; `live`: the number of the first line that its script asks for."""
     runs = [ReportedRun(recorded, name) for recorded, name in zip(recordings, _names(recordings), strict=True)]
     buckets, is_clock = axis(runs)
     starts, ends = zip(*((run.recorded.started, run.recorded.ended) for run in runs), strict=True)
@@ -58,6 +57,7 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
         "charts": [*charts(runs, buckets)],
         "members": CHOICES["members"],
         "titles": CHOICES["titles"],
+        "live": None if live is None else {"next": live, "seconds": max(1.0, recordings[0].interval or 1.0)},
         "meanings": MEANINGS,
         "events": [
             {"run": n, "from": (mark.at - buckets[n].start) / 1e9, "to": (mark.until - buckets[n].start) / 1e9,
@@ -70,7 +70,7 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
     parts = {
         "title": escape(runs[0].name if len(runs) == 1 else f"{len(runs)} recordings"),
         "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:;"
-        " base-uri 'none'; form-action 'none'",
+        " base-uri 'none'; form-action 'none'" + "; connect-src 'self'" * (live is not None),
         "style": style,
         "script": script,
         "when": f"{moment(min(starts))} to {moment(max(ends))} UTC",
@@ -80,6 +80,7 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms) -> str:
         "tables": "".join(tables(usage, events)),
         "data": b64encode(packed).decode(),
         "version": escape(__version__),
+        "asks": f"This {'file asks the network for nothing' if live is None else 'page asks only its own server'}.",
     }
     template = (HERE / "page.html").read_text("utf-8")
     return re.sub(r"@@(\w+)@@", lambda match: parts[match[1]], template)

@@ -12,8 +12,8 @@
 
   // -- the data: JSON, deflated, in base64 -------------------------------------------------------------------------
 
-  async function unpacked() {
-    const bytes = Uint8Array.from(atob(byId("data").textContent), (letter) => letter.charCodeAt(0));
+  async function unpacked(page) {
+    const bytes = Uint8Array.from(atob(page.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(stream).json();
   }
@@ -21,7 +21,7 @@
     byId("charts").textContent = "The charts need a browser of 2023 or later (DecompressionStream).";
     return;
   }
-  const data = await unpacked();
+  const data = await unpacked(document);
   const axisStart = data.start ?? 0;
   const isClock = data.start !== null;
   const xs = Array.from({length: data.count}, (_, n) => axisStart + (n + 0.5) * data.step);
@@ -29,6 +29,7 @@
 
   /** Return the mean, lowest and highest value of a series in each bucket; null where there is no reading. */
   function decoded(series, quantum) {
+    if (series.values) return series.values;
     const empty = () => new Array(data.count).fill(null);
     const mean = empty(), low = empty(), high = empty();
     let value = 0, n = 0;
@@ -40,7 +41,8 @@
         high[at] = (value + (series.high ? series.high[n] : 0)) * quantum;
       }
     }
-    return {mean, low, high};
+    series.values = {mean, low, high};
+    return series.values;
   }
 
   /** Return the mean, lowest and highest value over several series in each bucket. */
@@ -121,11 +123,11 @@
   // -- charts ------------------------------------------------------------------------------------------------------
 
   const panels = [], most = 100; // lines of a chart
-  let zoomed = whole, isByDevice = false, cursorAt = null;
+  let zoomed = [...whole], isByDevice = false, cursorAt = null;
 
   /** The lines of a chart: the mean and range of each group, or each series. */
   function linesOf(chart) {
-    chart.decoded ??= chart.layers?.map(summed) ?? chart.drawn.map((series) => decoded(series, chart.quantum));
+    chart.decoded = chart.layers?.map(summed) ?? chart.drawn.map((series) => decoded(series, chart.quantum));
     const isArea = chart.section === "Time";
     if (isArea || (isByDevice && chart.drawn.length > 1)) {
       return chart.drawn.slice(0, most).map((series, n) => ({
@@ -462,6 +464,7 @@
       term.append(make("span", `${three(100 * seconds / whole)} % of ${charts[0].of}`));
       list.append(term, make("dd", Object.hasOwn(data.meanings, name) ? data.meanings[name] : ""));
     }
+    list.renewed = () => meanings(charts);
     return list;
   }
 
@@ -563,7 +566,7 @@
     };
     filter.oninput = fill;
     fill();
-    box.append(filter, table);
+    box.replaceChildren(filter, table);
   };
 
   function switchTheme() {
@@ -621,6 +624,83 @@
     redraw();
   });
 
+  // -- a recording that goes on: a request an interval ---------------------------------------------------------------
+
+  const keyOf = (name, dims) => JSON.stringify([name, Object.entries(dims).sort()]), known = data.count, mostBuckets = 2000;
+  const drawn = new Map(data.live ? data.charts.flatMap((chart) => chart.drawn.map((series) => [keyOf(chart.metric, series.dims), series])) : []);
+  const shapeOf = (charts) => JSON.stringify(charts.map((chart) => [chart.metric, chart.series.map((series) => Boolean(series.runs))]));
+  let slots = [], renewAt = performance.now() + 15_000;
+
+  /** Put a reading into the bucket of its time (s); a counter counts from zero after a new start, and after a fall. */
+  function put(slot, value, at) {
+    const {series, start, isCounter} = slot, before = series.last;
+    series.last = {value, at, start};
+    if (isCounter && (!before || at <= before.at)) return;
+    const rise = before && (start !== before.start || value < before.value) ? value : value - before?.value;
+    const reading = isCounter ? rise / (at - before.at) : value, place = Math.floor((at - axisStart) / data.step);
+    if (place < known) return;
+    for (; data.count <= place; data.count++) {
+      xs.push(axisStart + (data.count + 0.5) * data.step);
+      for (const {values} of drawn.values()) for (const list of Object.values(values)) list.push(null);
+    }
+    const {mean, low, high} = series.values;
+    series.readings = mean[place] === null ? 1 : series.readings + 1;
+    mean[place] = (mean[place] ?? 0) + (reading - (mean[place] ?? 0)) / series.readings;
+    low[place] = Math.min(low[place] ?? reading, reading);
+    high[place] = Math.max(high[place] ?? reading, reading);
+  }
+
+  function take(line) {
+    if (line.chipwatch) slots = [];
+    for (const {name, dims, kind, start} of line.series ?? []) slots.push({series: drawn.get(keyOf(name, dims)), start, isCounter: kind === "counter"});
+    (line.row ?? []).forEach((value, n) => { if (value !== null && slots[n]?.series) put(slots[n], value, line.at / 1e9); });
+  }
+
+  /** Take words, tables, events and statistics from the page as it is now; load it again if it has other charts. */
+  async function renew() {
+    const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html"), now = await unpacked(page);
+    if (shapeOf(now.charts) !== shapeOf(data.charts) || data.count > mostBuckets) { location.reload(); return; }
+    byId("headline").replaceWith(page.getElementById("headline"));
+    for (const table of document.querySelectorAll("section.table")) table.remove();
+    byId("figures").before(...page.querySelectorAll("section.table"));
+    data.events = now.events;
+    data.charts.forEach((chart, n) => chart.series.forEach((series, m) => { series.stats = now.charts[n].series[m].stats; }));
+    for (const list of document.querySelectorAll(".meanings")) list.replaceWith(list.renewed());
+    figures.filled = false;
+  }
+
+  async function follow() {
+    const when = document.querySelector(".when");
+    try {
+      const {first, next, lines} = await (await fetch(data.live.next)).json(), now = performance.now();
+      if (first > data.live.next) { location.reload(); return; }
+      data.live.next = next;
+      lines.forEach(take);
+      if (now >= renewAt) {
+        renewAt = now + 60_000; // should it fail
+        await renew();
+        renewAt = performance.now() + 250 * (performance.now() - now); // so that making the page takes 0.4 % of a core
+      }
+      const isWhole = zoomed[1] >= whole[1];
+      whole[1] = axisStart + data.count * data.step;
+      if (isWhole) zoomed = [zoomed[0], whole[1]];
+      for (const panel of document.hidden ? [] : panels) {
+        const {top, bottom} = panel.figure.getBoundingClientRect(), isNear = bottom > -300 && top < innerHeight + 300;
+        if (panel.u && isNear) draw(panel);
+        else if (panel.u) { panel.u.destroy(); panel.u = null; }
+      }
+      zoom(zoomed);
+      when.textContent = `live, ${moment(xs.at(-1))} UTC`;
+    } catch (problem) {
+      when.textContent = `live, but it does not answer: ${problem.message}`;
+    }
+    setTimeout(follow, 1000 * data.live.seconds);
+  }
+
   zoom(whole);
+  if (data.live) {
+    for (const chart of data.charts) chart.drawn.forEach((series) => decoded(series, chart.quantum));
+    follow();
+  }
   root.dataset.ready = "yes";
 })();

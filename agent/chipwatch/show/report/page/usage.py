@@ -184,12 +184,17 @@ class ReportTerms(NamedTuple):
     grid: str = ""
 
 
+def terms_of(price: float | None, grid: str | None) -> ReportTerms:
+    """Return the terms for a price per hour, and for grams of CO2 or a place; raise ConfigError."""
+    return ReportTerms(price, *(emissions(grid) if grid is not None else ()))
+
+
 def emissions(word: str) -> tuple[float, str]:
     """Return grams of CO2 per kWh and their source, for a number, a country or a region; raise ConfigError."""
     if word.replace(".", "", 1).isdecimal():
         return float(word), "as given"
     table = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(encoding="utf-8"))
-    country = table["aws"].get(word.lower(), word.upper())
+    country = next((name for name, regions in table["aws"].items() if word.lower() in regions), word.upper())
     for group, place in (("google", word.lower()), ("country", country)):
         if place in table[group]:
             return float(table[group][place]), f"{place}, {table['sources'][group]}"

@@ -41,10 +41,18 @@ def test_the_largest_losses_have_their_cause_and_what_to_do():
     assert "data 5.0 %: 12.0 GPU seconds, $0.01, most on GPU 0 it waited for data: try more loader workers" in words
 
 
-def test_without_idle_time_the_utilization_says_how_busy_it_was():
-    words = text_of(page([recorded(series("gpu.utilization", [25.0] * 61, gpu="0"))], ReportTerms()))
-    assert "1 GPU on node-7 for 1 min: 25 % of 1.0 GPU minutes busy." in words
-    assert "unknown 75.0 %" in words
+@pytest.mark.parametrize(
+    ("column", "price", "said"),
+    [
+        (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "1 GPU on node-7 for 1 min: 25 % of 1.0 GPU minutes busy."),
+        (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "unknown 75.0 %"),
+        (series("gpu.utilization", [50.0], gpu="0"), 1.0, "for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00."),
+        (series("cpu.utilization", [10.0, 30.0]), 2.0, "node-7 for 1.0 s; no accelerator was recorded."),
+        (series("cpu.utilization", [10.0, 30.0]), 2.0, "CPUs busy 20 %"),
+    ],
+)  # fmt: skip
+def test_without_idle_time_the_utilization_says_how_busy_it_was_and_a_host_has_its_own_headline(column, price, said):
+    assert said in text_of(page([recorded(column)], ReportTerms(price)))
 
 
 def test_kernels_that_only_waited_are_busy_time_and_a_loss():
@@ -73,12 +81,6 @@ def test_energy_is_that_of_the_counter_or_else_of_the_power():
     stopped = page([recorded(busy, power, counter("gpu.energy", [7.0] * 61, unit="J", gpu="0"))], ReportTerms())
     assert "energy 11.50 Wh" in text_of(stopped)
     assert "11.50 Wh by power" in text_of(stopped)
-
-
-def test_a_machine_without_accelerators_has_its_own_headline():
-    words = text_of(page([recorded(series("cpu.utilization", [10.0, 30.0]))], ReportTerms(2.0)))
-    assert "node-7 for 1.0 s; no accelerator was recorded." in words
-    assert "CPUs busy 20 %" in words
 
 
 def test_the_parts_of_a_gpu_stand_for_it():
@@ -192,11 +194,6 @@ def test_the_page_allows_its_own_style_and_script_and_nothing_else():
     assert set(re.findall(r'\b(?:src|href)="?([^" >]*)', html)) == {"data:,"}
     assert "url(" not in style
     assert "@import" not in style
-
-
-def test_a_recording_of_one_reading_has_a_page():
-    words = text_of(page([recorded(series("gpu.utilization", [50.0], gpu="0"))], ReportTerms(1.0)))
-    assert "1 GPU on node-7 for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00." in words
 
 
 def test_odd_numbers_neither_fail_nor_spoil_the_page():
