@@ -63,6 +63,14 @@ def number_of(text: str) -> float:
     return float(text)
 
 
+def numbers_of(text: str) -> list[float]:
+    """Return numbers with commas between them; raise ValueError. Numbers of JSON take a quarter of the time."""
+    try:
+        return msgspec.json.decode(f"[{text}]", type=list[float])
+    except msgspec.DecodeError:
+        return [number_of(word) for word in text.split(",")]
+
+
 def unescaped(text: str) -> str:
     """Return a text with its escapes replaced."""
     return ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
@@ -96,10 +104,6 @@ SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
 """Kind of a sample, by the type of its family and the suffix of its name; None: the sample is left out."""
 
 
-_floats: Final = msgspec.json.Decoder(list[float]).decode
-"""Reads numbers in a quarter of the time of `float`."""
-
-
 class ScrapeResponse(NamedTuple):
     """A page of metrics."""
 
@@ -108,10 +112,6 @@ class ScrapeResponse(NamedTuple):
     """True for OpenMetrics (times in seconds, ends with # EOF), False for text 0.0.4 (times in milliseconds)."""
     whole: bool
     """True if the body is complete for sure; else its last line may be cut."""
-
-
-Sample = tuple[str, str, str]
-"""A line of a page: its text up to the last space, the space, and the rest: the value, or its time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,18 +169,17 @@ class ExpositionReader:
             self._describe(comments)
         if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
             problems.append("the page lacks the # EOF of OpenMetrics; it may be incomplete")
-        texts = [line for line in lines if line and line[0] != "#"]
+        samples = [line for line in lines if line and line[0] != "#"]
         most = min(self._most, room)
         # Read all samples before the points are made, since a start time may come after its counter.
-        selected = [] if problems else self._again(texts, most)
+        selected = [] if problems else self._again(samples, most)
         if not selected:
-            samples = [text.rpartition(" ") for text in texts]
             selected, left = self._found(samples, 10**9 if answer.openmetrics else 10**6, at, most, problems)
             self._left_out = left and (self._left_out or left + cut)
             if left:
                 todo = "raise max_series" if self._most <= room else "a reading takes no more"
                 problems.append(f"{len(selected):,} series are taken, up to {self._left_out:,} are left out; {todo}")
-            self._forget(samples)
+            self._forget(2 * len(samples) + 1000)
         points: list[Datapoint] = []
         for series in selected:
             value, start_time, created = series.value, None, series.created
@@ -201,12 +200,14 @@ class ExpositionReader:
     def _again(self, lines: Sequence[str], most: int) -> list[_Series]:
         """Return what `_found` does if the page differs from the last one in its numbers only, else nothing."""
         if len(lines) == len(self._texts):
-            numbers = ",".join(map(str.removeprefix, lines, self._texts))
-            with suppress(ValueError, msgspec.DecodeError):  # another series, or a number that is not one of JSON
+            numbers, selected = ",".join(map(str.removeprefix, lines, self._texts)), list[_Series]()
+            with suppress(ValueError):  # the page has another series, or a malformed line
                 if f",{numbers}".count(", ") == len(lines):
-                    for series, value in zip(self._texts.values(), _floats(f"[{numbers}]"), strict=True):
-                        series.value = value
-                    selected = [series for series in self._texts.values() if series.metric is not NO_POINT]
+                    for series, value in zip(self._texts.values(), numbers_of(numbers), strict=True):
+                        if isfinite(value):
+                            series.value = value
+                            if series.metric is not NO_POINT:
+                                selected.append(series)
                     return selected if len(selected) <= most else []
         return []
 
@@ -222,25 +223,25 @@ class ExpositionReader:
         return lines, cut
 
     def _found(
-        self, samples: Sequence[Sample], scale: int, at: int, most: int, problems: list[str]
+        self, lines: Sequence[str], scale: int, at: int, most: int, problems: list[str]
     ) -> tuple[list[_Series], int]:
         """Return the selected series of a page, each once, with new and finite values, and the number of lines left."""
         self._page += 1
         page, texts, bad, is_twice, left = self._page, self._texts, "", False, 0
-        selected: list[_Series] = []
-        rest = iter(samples)
-        for sample in rest:
-            head, _, number = sample
+        selected, by_text, rest = list[_Series](), dict[str, _Series](), iter(lines)
+        for line in rest:
+            head, _, last = line.rpartition(" ")
             try:
-                series, number = (texts[head], number) if head in texts else self._stamped(sample, scale, at)
+                series, number = (texts[head], last) if head in texts else self._stamped(line, head, last, scale, at)
                 value = float(number) if "_" not in number else number_of(number)  # a call less for most lines
             except ValueError:
-                bad = bad or "".join(sample)
+                bad = bad or line
                 continue
             if series.seen == page:
                 is_twice = True
-                texts.pop(head, None)
-            elif isfinite(value):
+                continue
+            by_text[head] = series
+            if isfinite(value):
                 series.value = value
                 if series.metric is not NO_POINT:
                     if len(selected) == most:
@@ -248,6 +249,8 @@ class ExpositionReader:
                         break
                     series.seen = page
                     selected.append(series)
+        # What stands before the last space of a sample with a time is not its text.
+        self._texts = by_text if by_text.keys() <= texts.keys() else texts
         self._bad = bad and (self._bad or bad)
         if bad:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
@@ -255,12 +258,10 @@ class ExpositionReader:
             problems.append("the page has a series twice; the first is used")
         return selected, left
 
-    def _stamped(self, sample: Sample, scale: int, at: int) -> tuple[_Series, str]:
-        """Return the series of a new sample, or of one with a time, and its value as text; raise ValueError."""
-        head, _, time = sample
+    def _stamped(self, line: str, head: str, time: str, scale: int, at: int) -> tuple[_Series, str]:
+        """Return the series of a new line, or of one with a time, and its value as text; raise ValueError."""
         text, _, number = head.rpartition(" ")
         if not (text in self._texts and number[:1] not in ("", "#") and time[:1].isdigit()):
-            line = "".join(sample)
             named = SERIES_TEXT.match(line)
             rest = named and SAMPLE_REST.fullmatch(line, named.end())
             if not named or not rest:
@@ -318,11 +319,8 @@ class ExpositionReader:
             self._meta = meta
             self._texts.clear()
 
-    def _forget(self, samples: Sequence[Sample]) -> None:
-        """Forget texts that are not on the page; once more than twice its series are remembered, forget the others."""
-        most = 2 * len(samples) + 1000
-        with suppress(KeyError):  # a page with times
-            self._texts = {head: self._texts[head] for head, _, _ in samples}
+    def _forget(self, most: int) -> None:
+        """If more than `most` series are remembered, forget all that are not in the last page."""
         if len(self._texts) > most or len(self._series) > most:
             self._texts.clear()
             self._series = {key: series for key, series in self._series.items() if series.seen == self._page}

@@ -305,7 +305,7 @@ pages = st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60) | st.lists
 
 @given(pages, pages, st.booleans())
 @example("a 1\n", "a5\n", False)
-@example("# TYPE a counter\na_total 2\na_created 7\n", 'c{d="e"} 5\nc{d="e",} 6\n', False)
+@example("# TYPE a counter\na_total 2\na_created 7\nb NaN\n", 'c{d="e"} 5\nc{d="e",} 6\n', False)
 def test_each_page_is_read_as_if_it_were_the_first(before, after, openmetrics):
     of = reader()
     for page in (before, before, after, after):
