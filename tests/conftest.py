@@ -67,6 +67,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [items[n] for n in slowest.first([item.nodeid for item in items], slowest.listed())]
 
 
+@pytest.fixture
+def at_the_end():
+    """Return an ExitStack that is closed after the test."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _processes_take_signals():
     """

@@ -1,5 +1,6 @@
 """Fixtures of the checks of several deployments: other people's servers, and machines that boot."""
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -71,23 +72,18 @@ def moto(_moto, monkeypatch):
 
 
 @pytest.fixture
-def client(moto):
+def client(moto, at_the_end):
     """Make botocore's clients of moto, by the name of a service."""
     import botocore.session
 
-    made = []
-
     def make(service):
-        made.append(
-            botocore.session.Session().create_client(
-                service, "us-east-1", endpoint_url=moto, aws_access_key_id="dummy", aws_secret_access_key="dummy"
-            )
+        keys = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
+        session = botocore.session.Session()
+        return at_the_end.enter_context(
+            contextlib.closing(session.create_client(service, "us-east-1", endpoint_url=moto, **keys))
         )
-        return made[-1]
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -540,12 +540,9 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(monkeypatch):
+def terminal(monkeypatch, at_the_end):
     monkeypatch.setenv("TERM", "xterm")
-    made = []
-    yield lambda columns, lines: made.append(Terminal(columns, lines)) or made[-1]
-    for each in made:
-        each.close()
+    return lambda columns, lines: at_the_end.enter_context(contextlib.closing(Terminal(columns, lines)))
 
 
 def test_a_terminal_keeps_one_table_in_place_unless_something_was_logged_since(terminal, monkeypatch):

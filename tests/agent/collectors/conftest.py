@@ -1,3 +1,5 @@
+from contextlib import closing
+
 import pytest
 
 from chipwatch.contract.datapoint import Level
@@ -5,15 +7,11 @@ from chipwatch.contract.plugin import Given
 
 
 @pytest.fixture
-def begun():
+def begun(at_the_end):
     """Open a collector, and close it after the test."""
-    collectors = []
 
     def begin(collector, level=Level.ALL):
         collector.open(Given(level=level))
-        collectors.append(collector)
-        return collector
+        return at_the_end.enter_context(closing(collector))
 
-    yield begin
-    for collector in collectors:
-        collector.close()
+    return begin

@@ -138,20 +138,16 @@ class Ran:
 
 
 @pytest.fixture
-def start(installed):
-    made = []
-
+def start(installed, at_the_end):
     def make(common=Dimensions, **options):
         made_config = config(**options)
         pipeline = assemble(made_config, common, folder=made_config.spool)
-        made.append(pipeline)
+        at_the_end.callback(pipeline.close, LONG)
+        at_the_end.callback(pipeline.stop)
         pipeline.start()
         return Ran(pipeline)
 
-    yield make
-    for pipeline in made:
-        pipeline.stop()
-        pipeline.close(LONG)
+    return make
 
 
 # -- building plugins -------------------------------------------------------------------------------------------------

@@ -79,9 +79,8 @@ def gate():
 
 
 @pytest.fixture
-def build():
+def build(at_the_end):
     """Put a pipeline together; stop it at the end."""
-    made = []
 
     def make(collectors, sinks=(), *, interval=1.0, clock=None, window=0.0, start=True):
         samplers = [Sampler(f"c{n}", each, Level.ALL) for n, each in enumerate(collectors)]
@@ -93,13 +92,11 @@ def build():
         pipe = Pipeline(samplers, routes, interval=interval, clock=clock or time.time_ns)
         if start:
             pipe.start()
-        made.append(pipe)
+        at_the_end.callback(pipe.close, 0)
+        at_the_end.callback(pipe.stop)
         return pipe
 
-    yield make
-    for pipe in made:
-        pipe.stop()
-        pipe.close(0)
+    return make
 
 
 class Background:
@@ -119,16 +116,13 @@ class Background:
 
 
 @pytest.fixture
-def running():
-    made = []
-
+def running(at_the_end):
     def make(pipe, duration=None):
-        made.append(Background(pipe, duration))
-        return made[-1]
+        background = Background(pipe, duration)
+        at_the_end.callback(background.stop)
+        return background
 
-    yield make
-    for each in made:
-        each.stop()
+    return make
 
 
 def values(sink, metric=LOAD, of="a"):

@@ -97,20 +97,17 @@ class WantsNone(Processor):
 
 
 @pytest.fixture
-def gather():
+def gather(at_the_end):
     """Return what gathers once from collectors for a processor."""
-    pipelines = []
 
     def run(collectors, processor):
         samplers = [Sampler(f"c{n}", one, Level.ALL) for n, one in enumerate(collectors)]
         pipeline = Pipeline(samplers, (), interval=1.0, derivations=[Derivation("p", processor, Level.ALL)])
-        pipelines.append(pipeline)
+        at_the_end.callback(pipeline.close, 0)
         pipeline.start()
         return pipeline.gather(7, 10.0)
 
-    yield run
-    for pipeline in pipelines:
-        pipeline.close(0)
+    return run
 
 
 def test_a_processor_that_needs_facts_gets_the_facts_of_this_tick(gather):

@@ -70,21 +70,19 @@ def hang(gate, *numbers):
 
 
 @pytest.fixture
-def build(monkeypatch):
+def build(monkeypatch, at_the_end):
     """Put a pipeline together whose ticks wait GRACE seconds, or LONG where nothing hangs; close it at the end."""
     monkeypatch.setattr(clock, "GRACE", GRACE)
-    pipelines = []
 
     def make(*collectors, interval=1.0, derivations=(), retry=0.0, grace=None):
         samplers = [Sampler(one.name, one, Level.ALL, retry=retry) for one in collectors]
-        pipelines.append(Pipeline(samplers, (), interval=interval, derivations=derivations, clock=Clock()))
-        pipelines[-1]._readings._grace = grace or pipelines[-1]._readings._grace
-        return pipelines[-1]
+        pipeline = Pipeline(samplers, (), interval=interval, derivations=derivations, clock=Clock())
+        pipeline._readings._grace = grace or pipeline._readings._grace
+        at_the_end.callback(pipeline.close, 0)
+        at_the_end.callback(pipeline.stop)
+        return pipeline
 
-    yield make
-    for pipeline in pipelines:
-        pipeline.stop()
-        pipeline.close(0)
+    return make
 
 
 def read(pipeline, at):

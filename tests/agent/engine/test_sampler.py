@@ -84,16 +84,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench():
-    made = []
-
+def bench(at_the_end):
     def make(*steps, level=Level.ALL, opening=(), **options):
-        made.append(Bench(Scripted(*steps, opening=opening), level, **options))
-        return made[-1]
+        made = Bench(Scripted(*steps, opening=opening), level, **options)
+        at_the_end.callback(made.end)
+        return made
 
-    yield make
-    for each in made:
-        each.end()
+    return make
 
 
 @pytest.fixture

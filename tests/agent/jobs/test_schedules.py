@@ -56,9 +56,8 @@ class Replay:
 
 
 @pytest.fixture
-def replay(library, tmp_path, monkeypatch):
+def replay(library, tmp_path, monkeypatch, at_the_end):
     """Return a machine whose GPUs follow schedules."""
-    made = []
 
     def start(profile="h100", many=1, level=Level.BASIC, **config):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -66,12 +65,11 @@ def replay(library, tmp_path, monkeypatch):
         proc = tmp_path / "proc"
         (proc / "driver/nvidia").mkdir(parents=True)
         (proc / "driver/nvidia/version").touch()
-        made.append(Replay(Loaded(library, tmp_path, profile, many), proc, level, **config))
-        return made[-1]
+        one = Replay(Loaded(library, tmp_path, profile, many), proc, level, **config)
+        at_the_end.callback(one.collector.close)
+        return one
 
-    yield start
-    for one in made:
-        one.collector.close()
+    return start
 
 
 @pytest.fixture

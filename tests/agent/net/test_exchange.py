@@ -10,22 +10,18 @@ from chipwatch.net.exchange import BadStatusLine, Exchange, Incomplete, NotHttp,
 
 
 @pytest.fixture
-def talk():
+def talk(at_the_end):
     """Send a request to a server that gives `answer` and ends the connection; return the head, the body, the request."""
-    pairs = []
 
     def ask(answer, method="GET", headers=(), body=None, *, most=1000, target="/x"):
-        ours, theirs = socket.socketpair()
-        pairs.extend((ours, theirs))
+        ours, theirs = map(at_the_end.enter_context, socket.socketpair())
         theirs.sendall(answer)
         theirs.shutdown(socket.SHUT_WR)
         exchange = Exchange(ours, "a.example", time.monotonic() + 60, max_bytes=6000)
         head = exchange.ask(method, target, dict(headers), body)
         return head, exchange.body(head, most), theirs.recv(10_000)
 
-    yield ask
-    for sock in pairs:
-        sock.close()
+    return ask
 
 
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -29,17 +29,13 @@ def serve(handle):
 
 
 @pytest.fixture
-def answering():
-    servers = []
-
+def answering(at_the_end):
     def start(handle):
-        servers.append(serve(handle))
-        return MetadataService(f"http://127.0.0.1:{servers[-1].server_port}/base/", "X")
+        server = at_the_end.enter_context(serve(handle))
+        at_the_end.callback(server.shutdown)
+        return MetadataService(f"http://127.0.0.1:{server.server_port}/base/", "X")
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 def body(data, status=200, **headers):

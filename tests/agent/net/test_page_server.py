@@ -19,16 +19,11 @@ def hello(request):
 
 
 @pytest.fixture
-def serve():
-    servers = []
-
+def serve(at_the_end):
     def make(answer=hello, **options):
-        servers.append(PageServer(("127.0.0.1", 0), answer, **options))
-        return servers[-1].port
+        return at_the_end.enter_context(contextlib.closing(PageServer(("127.0.0.1", 0), answer, **options))).port
 
-    yield make
-    for server in servers:
-        server.close()
+    return make
 
 
 def connect(port):

@@ -48,21 +48,18 @@ class Trusted(TrustedClock):
 
 
 @pytest.fixture
-def make_sink(double):
+def make_sink(double, at_the_end):
     """Make sinks that are closed at the end; opened unless told otherwise."""
-    made = []
 
     def make(*, opened=True, clock=time.time_ns, steady=None, **config):
         config = {"region": "eu-west-1", "endpoint_url": double.url, "timeout": 5.0} | config
         sink = CloudwatchSink(CloudwatchSink.Config(**config), clock, steady or Trusted(clock))
-        made.append(sink)
+        at_the_end.callback(sink.close)
         if opened:
             sink.open()
         return sink
 
-    yield make
-    for sink in made:
-        sink.close()
+    return make
 
 
 @pytest.fixture

@@ -22,21 +22,18 @@ def double():
 
 
 @pytest.fixture
-def make_sink(double):
+def make_sink(double, at_the_end):
     """Make sinks that are closed at the end; opened unless told otherwise."""
-    made = []
 
     def make(*, opened=True, clock=time.time_ns, **config):
         config = {"project": "some-project", "endpoint": double.target, "insecure": True, "timeout": 5.0} | config
         sink = GoogleSink(GoogleSink.Config(**config), clock, clock)
-        made.append(sink)
+        at_the_end.callback(sink.close)
         if opened:
             sink.open()
         return sink
 
-    yield make
-    for sink in made:
-        sink.close()
+    return make
 
 
 def windowed(metric, values, dims=NO_DIMENSIONS, at=None):

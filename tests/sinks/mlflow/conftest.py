@@ -47,22 +47,19 @@ def clock():
 
 
 @pytest.fixture
-def make_sink(double, clock):
+def make_sink(double, clock, at_the_end):
     """Make sinks that are closed at the end; opened unless told otherwise."""
-    made = []
 
     def make(*, opened=True, env=None, **config):
         config = {"tracking_uri": double.url, "run": "r1", "timeout": 10.0} | config
         config = {key: value for key, value in config.items() if value is not None}
         sink = MlflowSink(MlflowSink.Config(**config), env or {}, clock.wall, clock.steady)
-        made.append(sink)
+        at_the_end.callback(sink.close)
         if opened:
             sink.open()
         return sink
 
-    yield make
-    for sink in made:
-        sink.close()
+    return make
 
 
 @pytest.fixture

@@ -36,22 +36,18 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def configured(made):
-    sinks = []
-
+def configured(made, at_the_end):
     def make(settings, *, listen="127.0.0.1:0"):
         file = made.folder / "web.yml"
         file.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
         file.chmod(0o600)
         sink = PrometheusSink(PrometheusSink.Config(listen=listen, web_config_file=file))
-        sinks.append(sink)
+        at_the_end.callback(sink.close)
         sink.open()
         sink.write([POINT])
         return sink
 
-    yield make
-    for sink in sinks:
-        sink.close()
+    return make
 
 
 def tls(made, **more):

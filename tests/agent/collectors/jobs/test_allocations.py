@@ -102,16 +102,13 @@ def allocations(tmp_path):
 
 
 @pytest.fixture
-def serve(tmp_path):
-    servers = []
-
+def serve(tmp_path, at_the_end):
     def start(answer, path=tmp_path / "kubelet.sock"):
-        servers.append(Server(path, answer))
-        return servers[-1]
+        server = Server(path, answer)
+        at_the_end.callback(server.stop)
+        return server
 
-    yield start
-    for server in servers:
-        server.stop()
+    return start
 
 
 def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve, allocations):

@@ -78,18 +78,15 @@ poll.poll(600_000)
 
 
 @pytest.fixture
-def start():
+def start(at_the_end):
     """Start a Python program; return its pid."""
-    started = []
 
     def begin(program):
-        started.append(subprocess.Popen([sys.executable, "-c", program]))
-        return started[-1].pid
+        process = at_the_end.enter_context(subprocess.Popen([sys.executable, "-c", program]))
+        at_the_end.callback(process.kill)
+        return process.pid
 
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
+    return begin
 
 
 def facts(moment, processes):

@@ -1,5 +1,7 @@
 """A machine with a fake driver, and a collector on it whose clock the test moves."""
 
+from contextlib import closing
+
 import pytest
 from tests.doubles.nvml.driver import Loaded
 from tests.told import reading
@@ -96,17 +98,14 @@ def key(point):
 
 
 @pytest.fixture
-def watch(proc, tmp_path, driver):
+def watch(proc, tmp_path, driver, at_the_end):
     """Return an open collector; it takes the options of Config."""
-    made = []
 
     def start(level=Level.ALL, **options):
-        collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path, **options))
-        made.append(collector)
+        config = NvidiaCollector.Config(proc=proc, root=tmp_path, **options)
+        collector = at_the_end.enter_context(closing(NvidiaCollector(config)))
         if driver.last:
             driver.last.tell_changes()
         return Watch(collector, level, driver.last)
 
-    yield start
-    for collector in made:
-        collector.close()
+    return start

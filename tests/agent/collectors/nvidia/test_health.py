@@ -144,9 +144,7 @@ class Judge:
 
 
 @pytest.fixture
-def judge(driver, tmp_path):
-    made = []
-
+def judge(driver, tmp_path, at_the_end):
     def start(answers, name="h100", many=8, version=None, **of_all):
         fake = driver(name, many)
         fake.machine["driver"] = version or fake.machine["driver"]
@@ -155,12 +153,11 @@ def judge(driver, tmp_path):
         if many > PEER:
             merge(fake.gpus[PEER], answers)
         fake.tell()
-        made.append(Judge(fake, tmp_path))
-        return made[-1]
+        one = Judge(fake, tmp_path)
+        at_the_end.callback(one.collector.close)
+        return one
 
-    yield start
-    for one in made:
-        one.collector.close()
+    return start
 
 
 def shown(verdict):

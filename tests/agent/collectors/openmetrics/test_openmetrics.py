@@ -29,19 +29,12 @@ def exporter():
 
 
 @pytest.fixture
-def opened():
-    collectors = []
-
+def opened(begun):
     def make(**endpoints):
         made = {name: of if isinstance(of, Endpoint) else Endpoint(url=of) for name, of in endpoints.items()}
-        collector = OpenmetricsCollector(OpenmetricsCollector.Config(endpoints=made))
-        collector.open(Given())
-        collectors.append(collector)
-        return collector
+        return begun(OpenmetricsCollector(OpenmetricsCollector.Config(endpoints=made)))
 
-    yield make
-    for collector in collectors:
-        collector.close()
+    return make
 
 
 def until(collector, *, points=False, problems=False):

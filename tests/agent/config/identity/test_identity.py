@@ -1,6 +1,7 @@
 import logging
 import threading
 import time
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -60,17 +61,13 @@ def start_soon(monkeypatch):
 
 
 @pytest.fixture
-def identify():
+def identify(at_the_end):
     """Build an Identity that is closed after the test."""
-    made = []
 
     def build(words, given=None, among=(), hints=()):
-        made.append(Identity(words, given or {}, among, hints))
-        return made[-1]
+        return at_the_end.enter_context(closing(Identity(words, given or {}, among, hints)))
 
-    yield build
-    for found in made:
-        found.close()
+    return build
 
 
 def threads():

@@ -1,5 +1,7 @@
 """Fixtures that the tests of the spool share."""
 
+from contextlib import closing
+
 import pytest
 
 from chipwatch.engine.spool.queue import Spool
@@ -11,18 +13,9 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def spooled(path):
+def spooled(path, at_the_end):
     """Make a spool at `path`; what is still open at the end is closed."""
-    made = []
-
-    def make(**more):
-        spool = Spool("sink", path, **more)
-        made.append(spool)
-        return spool
-
-    yield make
-    for spool in made:
-        spool.close()
+    return lambda **more: at_the_end.enter_context(closing(Spool("sink", path, **more)))
 
 
 @pytest.fixture
