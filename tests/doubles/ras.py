@@ -48,11 +48,6 @@ def render(version: str, communicators: Sequence[Sequence[FakeRank]]) -> str:
     return "".join(_json(version, number, communicators) if number >= (2, 28, 7) else _as_text(version, communicators))
 
 
-def as_text(version, communicators):
-    """Return the text of a version that has JSON, too."""
-    return "".join(_as_text(version, communicators))
-
-
 def _json(version, number, communicators):
     yield f'{{\n  "nccl_version": "{version}",\n  "cuda_runtime_version": 13000,\n  "cuda_driver_version": 13000,\n'
     yield f'  "timestamp": "2026-11-19 13:06:53",\n  "communicators_count": {len(communicators)},\n'

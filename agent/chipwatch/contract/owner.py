@@ -167,7 +167,7 @@ class JobCollectives(NamedTuple):
     """The first ranks that launched fewer collectives than others, and none since the last report."""
     behind_count: int = 0
     lag: str = ""
-    """The last collective of the ranks behind, and of the others: `AllReduce 6649 of 6650`."""
+    """The last collective of the ranks behind, and of the others: `AllReduce 6649 of 6650`; or that of `absent`."""
     missing: Sequence[Rank] = ()
     """The first ranks that do not answer."""
     missing_count: int = 0
@@ -176,3 +176,5 @@ class JobCollectives(NamedTuple):
     """The first ranks with an error of the library."""
     problem: str = ""
     """Reason why nothing is known; "" if something is."""
+    absent: Sequence[Rank] = ()
+    """The ranks that have not joined a collective in which others wait, by the dumps of PyTorch's flight recorder."""

@@ -130,7 +130,7 @@ def _unknown(figures: Figures, lost: float) -> str:
         return f"its GPUs do nothing {100 * lost:.0f} % of the time, and no reading shows why"
     if max(figures.ranks, figures.gpus) <= 1 or "share.waiting" in numbers or numbers.get("collectives"):
         return ""
-    if not why and "ranks.behind" in numbers:  # all ranks may hang in a collective that all have launched
+    if not why and figures.ranks:  # all ranks may hang in a collective that all have launched
         why = f"RAS counts no new collective in {figures.seconds:.0f} s"
     why = why or "NCCL's RAS does not answer, and the GPUs' units are not read"
     return f"whether its kernels wait for each other: {why}"

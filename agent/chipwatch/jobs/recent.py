@@ -190,8 +190,8 @@ class Span(NamedTuple):
 
 
 def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[JobFigure]:
-    """Yield the ranks of a job that NCCL reports as behind, missing or failed."""
-    for name in ("behind", "missing", "failed") if reports else ():
+    """Yield the ranks of a job that NCCL reports as behind, missing or failed, and those that PyTorch's dumps name."""
+    for name in ("absent", "behind", "missing", "failed") if reports else ():
         total, word = 0, ""
         for report in reports:
             ranks: Sequence[Rank] = getattr(report, name)

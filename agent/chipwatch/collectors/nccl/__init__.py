@@ -1,10 +1,11 @@
-"""Asks RAS, a service in each process that uses NCCL, for ranks that are behind or missing; docs/why.md."""
+"""Asks NCCL's RAS for ranks that are behind or missing, and reads PyTorch's dumps of collectives; docs/why.md."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,10 +16,10 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.owners import PERMISSION, Owners
+from chipwatch.host.owners import MAX_BYTES, PERMISSION, Owners
+from chipwatch.host.procfs import read
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.nccl.ras import RasAnswer
     from chipwatch.collectors.nccl.service import RasService
 
 RANKS: Final = gauge("job.ranks", "{rank}", "Ranks of the job on all machines, as NCCL counts them.", dims=("job",))
@@ -39,6 +40,8 @@ PORT: Final = 28028
 """Default port of RAS: NCCL_RAS_CLIENT_PORT in src/include/ras.h of github.com/NVIDIA/nccl."""
 FRESH: Final = 4
 """Intervals for which an answer is reported."""
+PATIENCE: Final = 5.0
+"""Seconds to wait for what dumps say."""
 ELSEWHERE: Final = "its NCCL listens in another network namespace: run the agent in the host's, or in that of the job"
 HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
 
@@ -67,19 +70,19 @@ class NcclCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic
-        self._owners: Owners | None = None
+        self._owners = Owners(config.proc, config.root, config.root / "var/log", config.sys)
         self._pids: frozenset[int] = frozenset()
         self._endpoints: dict[tuple[str, int], RasService] = {}
-        self._problems: list[JobCollectives] = []
+        self._others: list[JobCollectives] = []
+        """Facts from dumps, and problems."""
         self._asking = BlockingCall(self._ask, "ask-nccl")
+        self._reading = BlockingCall(lambda read: [*read], "read-dumps")
         self._due = 0.0
 
     def open(self, given: Given) -> None:
         self.close()
-        config = self._config
-        if not (config.proc / "self/net/tcp").exists():
-            raise Unavailable(f"{config.proc}/self/net/tcp is absent: RAS is found on Linux only")
-        self._owners = Owners(config.proc, config.root, config.root / "var/log", config.sys)
+        if not (proc := self._config.proc / "self/net/tcp").exists():
+            raise Unavailable(f"{proc} is absent: RAS is found on Linux only")
         self._asking = BlockingCall(self._ask, "ask-nccl")
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
@@ -88,17 +91,18 @@ class NcclCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
         if not self._pids:
-            self._endpoints, self._problems = {}, []
+            self._endpoints, self._others = {}, []
         if self._asking.is_pending:
-            self._take(now, at)
+            if self._asking.wait(0.0):
+                self._asking.close()  # the thread ends until the next question
+                self._asking.take()
         elif self._pids and now >= min([self._due, *(endpoint.due for endpoint in self._endpoints.values())]):
-            self._asking.begin(now)
+            self._asking.begin(now, at)
         sums: dict[tuple[Metric, Dimensions], float] = {}
         starts: dict[Dimensions, int] = {}
         for endpoint in self._endpoints.values():
-            if (facts := endpoint.facts) is None or facts.problem:
-                continue
-            if now - endpoint.moment > FRESH * max(self._config.every, endpoint.due - endpoint.moment):
+            facts, longest = endpoint.facts, FRESH * max(self._config.every, endpoint.due - endpoint.moment)
+            if facts is None or facts.problem or now - endpoint.moment > longest:
                 continue
             dims = facts.owner.dims()
             starts[dims] = min(endpoint.start, starts.get(dims, endpoint.start))
@@ -112,56 +116,33 @@ class NcclCollector(Collector):
         return False
 
     def facts(self) -> list[JobCollectives]:
-        """Return the last answer about each job, and problems."""
-        return [*self._problems, *(item.facts for item in self._endpoints.values() if item.facts)]
+        """Return the last answer about each job, what dumps say, and problems."""
+        return [*self._others, *(item.facts for item in self._endpoints.values() if item.facts)]
 
     def describe(self) -> str:
-        facts = self.facts()
-        counts = [f"{item.owner.job}: {item.ranks} ranks" for item in facts if not item.problem]
-        return "; ".join([*counts, *(f"{item.owner.job}: {item.problem}" for item in facts if item.problem)])
+        told = ((item, f"{item.ranks} ranks" if item.ranks else item.lag) for item in self.facts())
+        return "; ".join(f"{item.owner.job}: {item.problem or text}" for item, text in told)
 
     def close(self) -> None:
         self._asking.close()
-        self._endpoints, self._problems, self._due = {}, [], 0.0
+        self._endpoints, self._others, self._due = {}, [], 0.0
 
-    def _ask(self, now: float) -> list[tuple[RasService, RasAnswer | Exception, float]]:
-        """
-        Find services, and ask those that are due at `now` one after another; runs on a separate thread.
-
-        Return each with its answer, or why there is none, and the seconds that it took.
-        """
+    def _ask(self, now: float, at: int) -> None:
+        """Find services, and ask those that are due at `now` one after another; runs on a separate thread."""
         if now >= self._due:
             self._find()
             self._due = now + self._config.every / (1 if self._endpoints else 3)
-        answers: list[tuple[RasService, RasAnswer | Exception, float]] = []
         for endpoint in [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]:
-            begun = time.monotonic()
-            try:
-                answer: RasAnswer | Exception = endpoint.ask()
-            except (OSError, ValueError) as problem:
-                answer = problem
-            answers.append((endpoint, answer, time.monotonic() - begun))
-        return answers
-
-    def _take(self, now: float, at: int) -> None:
-        """Take the answers if all have arrived; the thread ends until the next question."""
-        if not self._asking.wait(0.0):
-            return
-        self._asking.close()
-        for endpoint, answer, took in self._asking.take():
-            if isinstance(answer, Exception):
-                endpoint.fail(answer, now)
-            else:
-                endpoint.take(answer, took, now, at, self._config.every)
+            endpoint.ask(self._clock, at, self._config.every)
 
     def _find(self) -> None:
-        """Find the RAS services of the processes on devices."""
-        assert self._owners is not None
+        """Find the RAS services of the processes on devices, and read their dumps."""
         proc = self._config.proc
         jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
-        from chipwatch.collectors.nccl.service import RasService, listeners, port_of
+        from chipwatch.collectors.nccl.service import RasService, listeners, port_of, start_of
 
-        ports = {pid: port_of(proc, pid, self._config.port) for pid in jobs}
+        environs = {pid: read(f"{proc}/{pid}/environ", MAX_BYTES) for pid in jobs}
+        ports = {pid: port_of(environ, self._config.port) for pid, environ in environs.items()}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
         problems: dict[tuple[str, str, str], JobCollectives] = {}
         for pid, address, is_here in listeners(proc, ports):
@@ -172,7 +153,15 @@ class NcclCollector(Collector):
         for pid, owner in jobs.items():
             if not os.access(f"{proc}/{pid}/fd", os.R_OK):
                 problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))
-        self._problems = [*problems.values()]
+        starts = {(owner.key, start_of(environs[pid])): (pid, owner) for pid, owner in jobs.items()}
+        dumps: list[JobCollectives] = []
+        if places := [(start, *process) for (_, start), process in starts.items() if start]:
+            from chipwatch.collectors.nccl.flight import read_dumps
+
+            with suppress(TimeoutError):  # what was read by then is known the next time
+                dumps = self._reading.ask(PATIENCE, read_dumps(proc, places, time.time_ns()))
+            self._reading.close()
+        self._others = [*problems.values(), *dumps]
         endpoints: dict[tuple[str, int], RasService] = {}
         for address, mine in jobs_by_address.items():
             service = self._endpoints.get(address)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
-import sys
+import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
+from chipwatch.collectors.nccl.ras import BEHIND, FAILED, MISSING, Group, Key, RasAnswer, UnreadableAnswer, parse
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import JobCollectives, Owner, Rank
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import Backoff
-from chipwatch.host.procfs import link, read, tcp_sockets
+from chipwatch.host.procfs import link, tcp_sockets
 
 LISTENS: Final = b"0A"
 """TCP_LISTEN of include/net/tcp_states.h."""
-LITTLE: Final = sys.byteorder == "little"
 ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, not bound
 
 
@@ -44,9 +44,8 @@ def _listening(folder: str) -> Iterator[tuple[str, tuple[str, int]]]:
     """Yield each listening socket of a network namespace: its link in /proc/PID/fd, and its address."""
     for table, fields in tcp_sockets(folder):
         if fields[3] == LISTENS:
-            address, _, port = fields[1].partition(b":")
-            raw = bytes.fromhex(address.decode())  # 32-bit words in the byte order of the machine
-            words = b"".join(raw[n : n + 4][::-1] if LITTLE else raw[n : n + 4] for n in range(0, len(raw), 4))
+            address, _, port = fields[1].partition(b":")  # 32-bit words in the byte order of the machine
+            words = b"".join(struct.pack("=I", int(address[n : n + 8], 16)) for n in range(0, len(address), 8))
             host = socket.inet_ntop(socket.AF_INET if table == "tcp" else socket.AF_INET6, words)
             yield f"socket:[{fields[9].decode()}]", (ANY.get(host, host), int(port, 16))
 
@@ -62,18 +61,23 @@ SHARE: Final = 30
 """Factor: the next question waits this many times the duration of an answer, so the service stays mostly free."""
 LASTING: Final = 25.0
 """Seconds for which a rank must be behind or missing to be reported, because ranks go on while RAS asks them."""
-MAX_ENVIRONMENT: Final = 1 << 20
-"""Most bytes of an environment that are read."""
-VARIABLE: Final = b"\0NCCL_RAS_ADDR="
-Jobs = dict[int, Owner]
-"""PID -> the process's job."""
 
 
-def port_of(proc: Path, pid: int, default: int) -> int:
+def value_of(environ: bytes, name: str) -> str:
+    """Return the value of a variable in an environment; "" if it has none."""
+    return os.fsdecode((b"\0" + environ).partition(f"\0{name}=".encode())[2].partition(b"\0")[0])
+
+
+def port_of(environ: bytes, default: int) -> int:
     """Return the port of RAS from the environment of a process; `default` if it has none."""
-    value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_ENVIRONMENT)).partition(VARIABLE)[2].partition(b"\0")[0]
-    number = value.rpartition(b":")[2]
-    return int(number) if number.isdigit() and len(number) < 6 else default
+    number = value_of(environ, "NCCL_RAS_ADDR").rpartition(":")[2]
+    return int(number) if number.isdecimal() and len(number) < 6 else default
+
+
+def start_of(environ: bytes) -> str:
+    """Return the start of the paths of a process's dumps, as torch/csrc/distributed/c10d/FlightRecorder.cpp does."""
+    start = value_of(environ, "TORCH_FR_DUMP_TEMP_FILE") or value_of(environ, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    return start if start.startswith("/") else ""
 
 
 class RasService:
@@ -81,8 +85,8 @@ class RasService:
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
-        self.jobs: Jobs = {}
-        """The processes that listen on this address."""
+        self.jobs: dict[int, Owner] = {}
+        """The processes that listen on this address, by PID, and their jobs."""
         self.due = 0.0
         self.moment = 0.0
         """Time of the last answer (monotonic s)."""
@@ -92,20 +96,29 @@ class RasService:
         self._backoff = Backoff()
         self._launched: dict[str, int] = {}
         self._total = 0.0
-        self._since: dict[tuple[str, str, int], float] = {}
+        self._since: dict[Key, float] = {}
         """Group of ranks -> time (monotonic s) since which it is behind or missing."""
 
-    def ask(self) -> RasAnswer:
-        """Ask the service; return its complete answer. Raise OSError or ValueError."""
-        answer, left, deadline = RasAnswer(self.jobs if self.is_shared else ()), MAX_BYTES, time.monotonic() + TIMEOUT
+    def ask(self, clock: Callable[[], float], at: int, every: float) -> None:
+        """Ask the service, and take its answer; `at`: time (ns since the epoch), `every`: the usual interval (s)."""
+        begun = clock()
+        try:
+            answer = self._answer()
+        except (OSError, ValueError) as problem:
+            self.fail(problem, clock())
+        else:
+            self.take(answer, clock() - begun, clock(), at, every)
+
+    def _answer(self) -> RasAnswer:
+        """Return a complete answer; raise OSError or ValueError."""
+        answer, deadline = bytearray(), time.monotonic() + TIMEOUT
         with socket.create_connection((self.host, self.port), CONNECT) as connection:
             connection.sendall(QUESTION)
             while data := self._receive(connection, deadline):
-                left -= len(data)
-                if left < 0:
+                answer += data
+                if len(answer) > MAX_BYTES:
                     raise UnreadableAnswer(f"the answer has over {MAX_BYTES >> 20} MiB")
-                answer.feed(data)
-        return answer.finish()
+        return parse(answer, self.jobs if self.is_shared else ())
 
     def _receive(self, connection: socket.socket, deadline: float) -> bytes:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -121,8 +134,7 @@ class RasService:
     def fail(self, problem: Exception, now: float) -> None:
         """Record why there is no answer; postpone the next question."""
         self.due = now + self._backoff.fail(now)
-        why = f"no answer in {TIMEOUT:g} s" if isinstance(problem, TimeoutError) else str(problem)
-        why = os_text(problem) if isinstance(problem, OSError) and problem.strerror else why
+        why = f"no answer in {TIMEOUT:g} s" if isinstance(problem, TimeoutError) else os_text(problem)
         self._say(f"NCCL's RAS at {self.host}:{self.port}: {why}")
 
     def _say(self, problem: str) -> None:
@@ -132,25 +144,18 @@ class RasService:
         """Compare an answer with earlier ones; `took`: its duration (s), `every`: the usual interval (s)."""
         self._backoff.succeed()
         self.moment, self.start = now, self.start or at
-        items = answer.communicators.values()
-        behind = {(item.name, *key): group for item in items for key, group in item.behind.items()}
-        missing = {(item.name, "", -1): item.missing for item in items if item.missing.number}
-        failed = {(item.name, "", -2): item.failed for item in items if item.failed.number}
-        self._since = {key: self._since.get(key, now) for key in (*behind, *missing, *failed)}
+        self._since = {key: self._since.get(key, now) for key in answer.groups}
         self.due = now + max(every / 2 if self._since else every, SHARE * took)
-        grown = (most - self._launched.get(name, most) for name, most in answer.launched.items())
-        self._total += sum(max(0, growth) for growth in grown)
+        self._total += sum(max(0, most - self._launched.get(name, most)) for name, most in answer.launched.items())
         self._launched = answer.launched
         owners = {self.jobs[pid].key: self.jobs[pid] for pid in answer.pids or self.jobs}
         if len(owners) > 1:
             self._say(f"{len(owners)} jobs share {self.host}:{self.port}, and the answer does not say whose it is")
             return
-        lasting = {key for key, since in self._since.items() if now - since >= LASTING}
-        lost, wrong = (
-            max((groups[key] for key in groups.keys() & lasting), key=lambda group: group.number, default=Group())
-            for groups in (missing, failed)
-        )
-        ranks, count, lag = _first({key: behind[key] for key in behind.keys() & lasting}, answer.communicators)
+        lasting = {key: group for key, group in answer.groups.items() if now - self._since[key] >= LASTING}
+        largest = {key[1]: group for key, group in sorted(lasting.items(), key=lambda item: item[1].number)}
+        lost, wrong = (largest.get(kind, Group()) for kind in (MISSING, FAILED))
+        ranks, count, lag = _first({key: group for key, group in lasting.items() if key[1] == BEHIND}, answer)
         launched = self._total if answer.launched and not self.is_shared else None
         self.facts = JobCollectives(
             next(iter(owners.values())), answer.devices, launched, ranks, count, lag,
@@ -158,23 +163,22 @@ class RasService:
         )  # fmt: skip
 
 
-def _first(
-    behind: Mapping[tuple[str, str, int], Group], communicators: Mapping[str, Communicator]
-) -> tuple[list[Rank], int, str]:
+def _first(behind: Mapping[Key, Group], answer: RasAnswer) -> tuple[list[Rank], int, str]:
     """
     Return the ranks that others wait for, their number, and a sentence on how far they are behind.
 
     A rank that is behind in one communicator but ahead in another one only waits for others, so it does not count.
     """
-    waiting = {rank._replace(rank=-1) for name, _, _ in behind for rank in communicators[name].ahead}
+    ahead = {name: answer.ahead.get(name, Group()) for name, *_ in behind}
+    waiting = {rank._replace(rank=-1) for group in ahead.values() for rank in group.ranks}
     causes: dict[Rank, tuple[int, Rank, str]] = {}
-    for (name, operation, value), group in behind.items():
-        item = communicators[name]
-        size = f" in a communicator of {item.size} ranks" if item.size else ""
-        lag = f"{operation} {value} of {item.most.get(operation, 0)}{size}"
+    for (name, _, operation, value), group in behind.items():
+        size = ahead[name].number
+        where = f" in a communicator of {size} ranks" if size else ""
+        lag = f"{operation} {value} of {answer.most[name, operation]}{where}"
         for rank in group.ranks:
             place = rank._replace(rank=-1) if rank.host else rank
-            causes[place] = max(causes.get(place, (-1, rank, "")), (item.size, rank, lag))
+            causes[place] = max(causes.get(place, (-1, rank, "")), (size, rank, lag))
     chosen = [cause for place, cause in causes.items() if place not in waiting] or [*causes.values()]
     unnamed = [group.number for group in behind.values() if group.number > len(group.ranks)]
     return [rank for _, rank, _ in chosen], max(len(chosen), min(unnamed, default=0)), chosen[0][2] if chosen else ""
