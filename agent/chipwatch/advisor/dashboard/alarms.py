@@ -115,7 +115,6 @@ def _counted(sent: Iterable[SentMetric], options: BoardOptions, notes: list[str]
     if not (options.hosts or options.groups):
         notes.append("no alarm agent-silent: set how many machines should send: --hosts or --autoscaling-group")
         return None
-    counter = next((counters[name] for name in best if name in counters), None)
-    if counter is None:
+    if (counter := next((counters[name] for name in best if name in counters), None)) is None:
         notes.append(f"no alarm agent-silent: {best[0]}, which counts machines, is not sent; add host to --for")
     return counter

@@ -64,8 +64,7 @@ def _charts(sent: SentMetrics, options: BoardOptions, limits: Board) -> list[Cha
     if options.board not in BOARDS:
         raise ConfigError(f"--board {options.board}: no such dashboard{nearest(options.board, BOARDS)}")
     machines = limits.by_name or bool(sent.machine or options.dims_as)
-    drawn = board(options.board, sent.metrics, limits.max_lines, machines=machines)
-    if not drawn:
+    if not (drawn := board(options.board, sent.metrics, limits.max_lines, machines=machines)):
         raise ConfigError(f"--board {options.board}: nothing of it is sent; name its collectors with --for")
     return drawn
 

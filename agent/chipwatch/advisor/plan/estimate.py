@@ -176,8 +176,7 @@ class _Planner:
                 yield replace(other, flags=f"--window {window:g}", cadence=cadence, now=cadence == c)
         if spacing <= 1:
             quick = replace(self._config, high_resolution_metrics=True, interval=1.0)
-            flush = self._options.flush
-            if flush is None:
+            if (flush := self._options.flush) is None:
                 flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
             cadence = Cadence(1.0, 1.0, flush)
             yield replace(other, flags="--high-resolution-metrics", cadence=cadence, now=cadence == c)

@@ -89,8 +89,18 @@ LONGEST: Final = 60
 
 
 def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "mean") -> float | None:
-    """Return the mean, total or maximum of a figure or metric over its series; None if it was not recorded."""
+    """
+    Return the mean, total, maximum or peak of a figure or metric over its series; None if it was not recorded.
+
+    The peak is the largest sum over the series at one time, such as over the cores of a Neuron device.
+    """
     for metric in FIGURES.get(name, (name,)):
+        if statistic == "peak" and curves.get(metric):
+            sums: defaultdict[int, float] = defaultdict(float)
+            for curve in curves[metric]:
+                for at, value in zip(curve.times, curve.values, strict=True):
+                    sums[at] += value
+            return max(sums.values(), default=None)
         if read := [getattr(curve.stats, statistic) for curve in curves.get(metric, ()) if curve.stats]:
             return fmean(read) if statistic == "mean" else math.fsum(read) if statistic == "total" else max(read)
     return None

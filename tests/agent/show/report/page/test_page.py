@@ -93,10 +93,12 @@ def test_the_parts_of_a_gpu_stand_for_it():
 
 def test_the_cores_of_a_neuron_device_are_one_device_and_several_makers_are_accelerators():
     cores = [
-        series("neuron.core.utilization", [load] * 61, neuron_device="0", neuron_core=str(n))
-        for n, load in ((0, 20.0), (1, 60.0))
+        series(name, [value] * 61, neuron_device="0", neuron_core=n)
+        for n, load in (("0", 20.0), ("1", 60.0))
+        for name, value in (("neuron.core.utilization", load), ("neuron.core.memory.used", 2.0**30))
     ]
     alone = text_of(page([recorded(*cores)], ReportTerms()))
+    assert "2.0 GiB" in alone, "the memory of a device is the sum over its cores, as in the summary of a run"
     mixed = text_of(page([recorded(*cores, series("tpu.duty_cycle", [80.0] * 61, tpu="0"))], ReportTerms()))
     assert "1 Neuron on node-7 for 1 min: 40 % of 1.0 Neuron minutes busy." in alone
     assert "2 accelerators on node-7 for 1 min: 60 % of 2.0 accelerator minutes busy." in mixed
@@ -107,8 +109,7 @@ def test_jobs_of_one_name_in_two_namespaces_have_a_row_each():
         counter("job.gpu.time", sums([1] * 60), state="busy", job="train", namespace=name, part=part)
         for name in ("a", "b") for part in ("x", "y")
     ]  # fmt: skip
-    words = text_of(page([recorded(*columns)], ReportTerms()))
-    assert "train a 2 min 100 % train b 2 min 100 %" in words
+    assert "train a 2 min 100 % train b 2 min 100 %" in text_of(page([recorded(*columns)], ReportTerms()))
 
 
 def test_jobs_have_a_row_with_the_states_of_their_time():
@@ -120,8 +121,7 @@ def test_jobs_have_a_row_with_the_states_of_their_time():
         counter("job.gpu.idle.time", sums([0.5] * 60), cause="data", **job),
         counter("job.cost", sums([0.001] * 60), unit="{USD}", **job),
     ]
-    words = text_of(page([recorded(*columns)], ReportTerms()))
-    assert "41337 ada 2 min 75 % 25 % data 30 s 2 $0.06" in words
+    assert "41337 ada 2 min 75 % 25 % data 30 s 2 $0.06" in text_of(page([recorded(*columns)], ReportTerms()))
 
 
 def test_the_watched_command_has_a_row_of_its_processes():
