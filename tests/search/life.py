@@ -171,6 +171,7 @@ def _hurry() -> None:
     from chipwatch.collectors import nvidia
     from chipwatch.engine import delivery_log
     from chipwatch.engine.delivery import Pauses, SinkDelivery
+    from chipwatch.history import journal, record_file, ring
     from chipwatch.jobs import ledger
     from chipwatch.service import recorder
     from chipwatch_sinks.cloudwatch import CloudwatchSink
@@ -180,7 +181,8 @@ def _hurry() -> None:
     before = SinkDelivery.__init__.__defaults__ or ()
     SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.01, 0.05, 0.01, 0.05))
     recorder.TOGETHER = recorder.SOON = 0.3
-    recorder.AFTER = ledger.ENDED_AFTER = 10**9
+    recorder.AFTER = ledger.ENDED_AFTER = record_file.MINUTE = 10**9
+    ring.PARTS, journal.FEWEST = 900, 3
     for sink in (CloudwatchSink, OtlpSink):
         sink.__init__ = _with_small_batches(sink.__init__, int(os.environ["SEARCH_BATCH"]))
     if not (table := os.environ.get("FAKE_NVML")):

@@ -125,7 +125,8 @@ def _life(dice: Random, sinks: list[str], *, several: bool, record: bool) -> Lif
         points = [point for point in POINTS if record or "recording" not in point]
         point = POINTS[0] if dice.random() < 0.3 else dice.choice(points)
         often = 40 if point in {"commit spool", "write ring"} else 3
-        kill = Kill(point, dice.randint(1, often), dice.choice(["before", "after", "in"]))
+        whens = ["before", "after", "in"][: 3 if "write" in point else 2]
+        kill = Kill(point, dice.randint(1, often), dice.choice(whens))
     events = []
     for sink in sinks:
         events.append(Event(0.0, "well", sink, dice.choice([0.0, 0.3, 0.7, 1.0])))

@@ -24,18 +24,15 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Summary
 from chipwatch.engine.spool.sqlite import decode_points
 from chipwatch.history.columns import NotARecording, load
 
-LONG = 60.0
+LONG, SLOW = 60.0, 6.0
+"""Seconds that anything may take; and by which a reading may be late on a machine that is idle but for this."""
 SIZES = ("memory", "files", "threads")
 MOST, GROWS = (260 << 20, 120, 24), (8 << 20, 8, 8)
 """Bytes, files and threads of an agent with all libraries loaded (110 MiB), and of what comes after its first seconds."""
 MOST_LOG = 64 << 10
 """Bytes of log of one life: each cause is logged once an hour."""
-FIRST = 1000
-"""Bytes of the first line of a recording, at most."""
-IN_FLIGHT = 128 << 10
-"""Bytes of chunks that are being sent, which are not dropped meanwhile."""
-SLOW = 6.0
-"""Seconds by which a reading may be late on a machine that does much else."""
+FIRST, IN_FLIGHT = 1000, 128 << 10
+"""Most bytes of the first line of a recording, and of chunks that are being sent, which are not dropped meanwhile."""
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -352,17 +349,18 @@ def _beside_output(seen: Seen, lines: list[Line], lost: int) -> None:
         for point in seen.servers.otlp.points
         if point.value is not None
     }
-    ticks: dict[int, set[int]] = defaultdict(set)
-    for line in lines:
-        ticks[line.life].add(line.at)
-    last = {(life, at) for life, of in ticks.items() if seen.ends[life] == "killed" for at in sorted(of)[-3:]}
+    peak = max(Counter((line.life, line.at) for line in lines).values(), default=0)
+    whole = []
+    for life in seen.ends:  # the last readings before a kill may be on one side alone, late ones among them
+        of_life = [line for line in lines if line.life == life]
+        whole += of_life[: -3 * peak] if seen.ends[life] == "killed" else of_life
     is_delta = seen.plan.options["temporality"] == "delta"
     missing = []
-    for line in (line for line in lines if line.kind == "gauge" or not is_delta):
+    for line in (line for line in whole if line.kind == "gauge" or not is_delta):
         name, dims = line.series
         value = values.get((name, tuple(pair for pair in dims if pair[0] != "host"), line.at))
         if value is None:
-            missing += [line] if (line.life, line.at) not in last else []
+            missing.append(line)
         elif abs(value - line.value) > 1e-9 * max(1.0, abs(line.value)):
             seen.fail("delivery: no value is altered on its way", f"{line}: {value}")
     if len(missing) > lost:

@@ -255,8 +255,6 @@ def _toml(value: Any) -> str:
 def run(plan: Plan) -> Seen:
     """Run a plan in a new folder, in memory if there is one; return what was seen, with its failures."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with (
-        tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder,
-        Servers(plan.sinks, plan.seed) as servers,
-    ):
+    servers = Servers(plan.sinks, plan.seed)
+    with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder, servers:
         return Run(plan, Path(folder), servers).all()
