@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout search bench peers perturb scale golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo demo-node clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout search bench peers perturb scale golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-forms release-tag publish-draft publish-index publish-image publish-chart try image images dashboards demo demo-node clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -212,15 +212,31 @@ sbom: $(RELEASE)/stamp
 chart: $(VENV)/dev.stamp tools
 	.tools/bin/helm package helm/chipwatch --destination dist
 
-# What only the workflow of a release runs, with its identity: sign and publish the wheel and sdist; push and sign image and chart.
+# What only the workflow of a release runs, with its identity. Each target may run again: what is out already stays as it is.
+# The page of the release as a draft; the files of a draft are replaced, those of a published page are not.
+publish-draft:
+	@case "$$(gh release view "$(TAG)" --json isDraft --jq .isDraft)" in true) ;; \
+	  '') gh release create "$(TAG)" --verify-tag --draft --generate-notes ;; \
+	  *) echo "the page of $(TAG) is out, and its files stay: make the next number" >&2; exit 1 ;; esac
+	gh release upload "$(TAG)" --clobber dist/chipwatch* dist/install.sh dist/SHA256SUMS dist/sbom.cdx.json
+
+# The index takes a file that it has already in silence.
 publish-index: $(RELEASE)/stamp
 	$(RELEASE)/bin/python -m pypi_attestations sign dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
 	$(RELEASE)/bin/uv publish --trusted-publishing always dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
 
+# The images that each machine built, as one manifest, which is signed with both.
 publish-image:
-	$(DOCKER) push $(IMAGE)
-	cosign sign --yes "$$($(DOCKER) inspect --format '{{index .RepoDigests 0}}' $(IMAGE))"
-	helm push dist/chipwatch-*.tgz oci://$(CHARTS)
+	@set -e; $(DOCKER) buildx imagetools inspect $(IMAGE) >/dev/null || { for arch in $(ARCHS); do $(DOCKER) load --input image-$$arch.tar; \
+	  $(DOCKER) tag chipwatch:$$arch $(IMAGE)-$$arch; $(DOCKER) push $(IMAGE)-$$arch; done; \
+	  $(DOCKER) buildx imagetools create --tag $(IMAGE) $(addprefix $(IMAGE)-,$(ARCHS)); }
+	cosign sign --yes --recursive "$(IMAGE)@$$($(DOCKER) buildx imagetools inspect --format '{{.Manifest.Digest}}' $(IMAGE))"
+
+# Helm would give the same chart another digest at each push.
+publish-chart:
+	@mkdir -p build; helm pull oci://$(CHARTS)/chipwatch --version $(VERSION) --destination build >build/chart 2>&1 \
+	  || helm push dist/chipwatch-$(VERSION).tgz oci://$(CHARTS) >build/chart 2>&1; code=$$?; cat build/chart; exit $$code
+	cosign sign --yes "$(CHARTS)/chipwatch@$$(sed -n 's/^Digest: //p' build/chart)"
 
 # The pages of docs/ as a site in build/site; `make site ARGS=serve` shows it while you write.
 site: $(SITE)/stamp
@@ -228,7 +244,11 @@ site: $(SITE)/stamp
 
 # All that a release needs but publishing. docs/maintain/releasing.md says what a person does then.
 release-check: test test-deploy-files proof wheelhouse sbom chart packages site
-	$(BIN)/python -m tools.release
+	@$(MAKE) --no-print-directory release-forms PYTHON=$(BIN)/python
+
+# The forms in dist/ as a machine without a network sees them, each with its first datapoint.
+release-forms:
+	@$(PYTHON) -m tools.release
 
 # The first step of a release: its tag, the program, the chart and the changelog name one version.
 release-tag:

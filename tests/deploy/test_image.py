@@ -172,17 +172,12 @@ def test_nothing_of_ours_imports_what_rich_needs_for_code_and_markdown(slim):
     assert all((Path(rich.__file__).parents[1] / name).is_dir() for name in slim["FOR_RICH"]), "rich needs it no more"
 
 
-def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
-    slim["starter"](tmp_path / "bin")
-    script = tmp_path / "bin/agent"
-    assert script.read_text().startswith("#!/usr/bin/python3\n")
-    assert stat.S_IMODE(script.stat().st_mode) == 0o755
-    assert (tmp_path / "bin/chipwatch").read_text() == script.read_text()
-
-
 def test_a_probe_of_the_image_loads_nothing_of_the_command_and_a_no_is_the_commands(slim, tmp_path):
     slim["starter"](tmp_path / "bin")
     script = tmp_path / "bin/agent"
+    assert script.read_text().startswith("#!/usr/bin/python3\n"), "no shell"
+    assert stat.S_IMODE(script.stat().st_mode) == 0o755
+    assert (tmp_path / "bin/chipwatch").read_text() == script.read_text()
     script.write_text(script.read_text().replace("/app/lib", str(ROOT / "agent")))
     env = {"STATE_DIRECTORY": str(tmp_path), "PYTHONPATH": f"{ROOT}/agent"}
     command = [sys.executable, "-X", "importtime", script, "status", "--health", "--ready"]

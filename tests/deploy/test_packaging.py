@@ -197,23 +197,9 @@ def bare(text):
     return [line.strip() for line in lines if INSTALLS.search(line) and not HELD.search(line)]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_bare"),
-    [
-        ("needs the sink: `pip install 'chipwatch[cloudwatch]'`", True),
-        ("python3 -m pip install --quiet \\\n  chipwatch==0.1.0", True),
-        ('"$${pip[@]}" install "$${from[@]}" "chipwatch==$${given[version]}"', True),
-        ("pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'", False),
-        ("pip install --require-hashes -r chipwatch.txt", False),
-        ("pipx install 'chipwatch[cloudwatch] @ git+https://HOST/chipwatch.git@v0.1.0'", False),
-        ("helm install chipwatch helm/chipwatch", False),
-    ],
-)
-def test_a_bare_name_is_seen_where_it_is_installed(text, is_bare):
-    assert bool(bare(text)) is is_bare
-
-
 def test_nothing_that_is_shipped_installs_the_agent_by_a_name_that_anybody_may_take():
+    assert bare("pip install --quiet \\\n  chipwatch==0.1.0")
+    assert not bare("pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)
     shipped = [
         ROOT / name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "tools/", "CHANGELOG"))

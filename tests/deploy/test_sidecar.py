@@ -35,10 +35,6 @@ def environment(file):
     return {one["name"]: one.get("value", f"my-{one['name'].lower()}") for one in agent_of(file)["env"]}
 
 
-def test_there_is_one_for_each_place_without_a_host():
-    assert [file.stem for file in FILES] == ["eks-fargate", "gke-autopilot"]
-
-
 def test_they_fit_the_schemas_of_all_versions_that_have_sidecars():
     tools.kubernetes_validate()
     versions = [version for version in VERSIONS if version != BEFORE_SIDECARS]
