@@ -69,6 +69,14 @@ def test_a_kill_for_lack_of_memory_names_its_job():
     assert found(*ticks) == [("oom", "a process was killed for lack of memory", "7")]
 
 
+def test_an_application_has_an_incident_and_the_machine_also_a_failure():
+    history = EventHistory([], AT - S, past="failures.json")
+    history.take([xid(AT, 1, "31", "restart_app"), xid(AT, 1)], AT)
+    assert [(failure.text, file) for failure, file in history.begun] == [
+        ("gpu 6 had Xid 79", "failures.json"), ("gpu 6 had Xid 31", None),
+    ]  # fmt: skip
+
+
 def gpu(metric=STATE, value=0.0, **dims):
     return metric.point(AT, value, Dimensions(dims))
 
@@ -87,5 +95,8 @@ LOST = "is lost, fails most queries or needs a reset. Drain this node, then rese
 def test_a_fault_of_a_gpu_is_one_line_an_hour_also_one_that_is_there_at_the_start(tick, line, caplog):
     history = EventHistory([], AT - S)
     for n, is_well in enumerate((0, 0, 1, 0)):  # it stays, ends and comes again
-        history.take([point._replace(value=abs(is_well - point.value), at=point.at + n) for point in tick], AT + n)
+        values = (point.value if point.start_time else abs(is_well - point.value) for point in tick)
+        history.take(
+            [point._replace(value=value, at=AT + n) for point, value in zip(tick, values, strict=True)], AT + n
+        )
     assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [line]

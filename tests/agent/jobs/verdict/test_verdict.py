@@ -202,17 +202,6 @@ def test_a_machine_that_has_what_is_expected_is_fit(machine):
     assert done.stderr == ""
 
 
-def test_a_lost_gpu_is_named_with_what_to_do(machine):
-    machine.driver.gpus[1]["lost"] = 1
-    done = machine.ask("--json", "--expect", "gpus=2")
-    (count, reason) = told(done)["reasons"]
-    assert (count["about"], count["says"]) == ("gpus", "2 expected, 1 work; down: 1")
-    assert (reason["about"], reason["severity"]) == ("gpu 1", "not fit")
-    assert reason["do"].startswith("Drain this node, then reset the GPU")
-    assert reason["shown_by"]["metric"] == "gpu.state"
-    assert told(done)["fine"][0] == "1 GPU"
-
-
 def test_a_message_of_the_last_hour_is_a_reason_with_time_and_text_and_an_older_one_is_none(machine):
     machine.ring.write(record(0, LOST, age=600))
     done = machine.ask()
