@@ -29,17 +29,18 @@ def run(figures: Figures) -> None:
         plan = drawn(dice.randrange(10**9))
         seen = live(plan)
         figures.counts.update(seen.sometimes)
+        again = live(plan).failures if seen.failures else {}  # what a busy machine did is not believed
         for law, text in seen.failures.items():
-            sys.stderr.write(f"{plan}: {law}: {text}\n")
-            figures.fail(f"{law}: {text}\n    a line for tests/search/seeds.txt: {smaller(plan, law)}  # {law}")
+            sys.stderr.write(f"{plan}: {'twice' if law in again else 'once'}: {law}: {text}\n")
+            if law in again:
+                figures.fail(f"{law}: {text}\n    a line for seeds.txt: {smaller(plan, law)}  # {law}")
 
 
 def smaller(plan: Plan, law: str) -> Plan:
     """Return a plan with less in it that still breaks a property, as far as a few runs can tell."""
     runs = 0
     for part in [*plan.parts()]:
-        n = part.partition(".")[0]
-        if n not in plan.without and runs < SHRINK:
+        if part.partition(".")[0] not in plan.without and runs < SHRINK:
             runs += 1
             less = left_out(plan, part)
             if law in live(less).failures:
