@@ -351,7 +351,7 @@ make_release() {  # FOLDER
 install_from() {  # FOLDER PIP_INSTALL
   links=$1
   shift
-  # shellcheck disable=SC2086  # several words
+  # shellcheck disable=SC2086
   set -- "$@" $quiet --no-index --find-links "$links"
   [ -z "$given_wheelhouse" ] || set -- "$@" --find-links "$links/wheelhouse"
   [ -n "$given_extras" ] || given_extras=$(extras_of "$python") || exit 1
@@ -511,7 +511,7 @@ plan() {
   printf '\n# %s\n%s\n' "$root/etc/systemd/system/chipwatch.service" "$(unit)" "$base/uninstall.sh" "$(uninstall)"
 }
 
-report_failure() {  # to an alarm
+report_failure() {
   case ,${given_sink-}, in *,cloudwatch,*) ;; *) return 0 ;; esac
   command -v aws > /dev/null || return 0
   set -- --namespace "${given_namespace:-Chipwatch}" --metric-name agent.install.failed --value 1
@@ -595,6 +595,9 @@ main() {
   elif ! restart || ! holds 20 first; then
     journalctl --unit chipwatch.service --lines 20 --no-pager >&2 || true
     for name in video render; do grep -q "^$name:" "$root/etc/group" || say "there is no group $name" >&2; done
+    mask < "$work/said" >&2
+    systemctl disable --now --quiet chipwatch.service 2> /dev/null || true
+    rm "$base/current"
     die 'the service does not start; its last lines are above'
   fi
   command=$root/usr/local/bin/chipwatch
