@@ -239,7 +239,7 @@ def look(folder: Path) -> int:
     say("demo-node: this shell sees a node with 8 H100 of a fake driver and three jobs; exit ends it. Try:")
     say("  chipwatch, chipwatch jobs, chipwatch top, chipwatch verdict, chipwatch status")
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs in the shell
+        signal.signal(signal.SIGINT, lambda *_: None)  # for the programs in the shell, which would inherit SIG_IGN
         return subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=env, check=False).returncode
     finally:
         ended.set()

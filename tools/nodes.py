@@ -37,8 +37,8 @@ class Job(NamedTuple):
     cores: float
 
 
-TRAINING: Final = Job(41337, "ada", range(4), "1.9/2", 61, 6.0)
-LOADING: Final = Job(41352, "eve", range(4, 6), "0.5/2", 37, 3.9)
+TRAINING: Final = Job(41337, "ada", range(5), "1.9/2", 61, 6.0)
+LOADING: Final = Job(41352, "eve", range(5, 6), "0.5/2", 37, 3.9)
 NOTEBOOK: Final = Job(41340, "bob", range(6, 7), "0.2/1;20", 24, 0.01)
 JOBS: Final = ((TRAINING, LOADING, NOTEBOOK), (TRAINING._replace(gpus=range(8)),), (LOADING._replace(number=41360),))
 """Jobs of the first, the second and the third node, and so on in turn."""

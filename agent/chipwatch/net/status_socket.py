@@ -120,7 +120,7 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
         words = {ConnectionRefusedError: "the agent that made it has ended", FileNotFoundError: "no agent has made it"}
         why = words.get(type(problem)) or os_text(problem)
         raise NoAgent(
-            f"no agent answers at {path}: {why}; start one, ask as its user, or give its --spool;"
+            f"no agent answers at {path}: {why}; start `chipwatch`, ask as its user, or give its --spool;"
             " a run with --once or --duration, or whose output is piped, does not answer"
         ) from problem
     except (ValueError, RecursionError) as problem:

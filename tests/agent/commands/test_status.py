@@ -54,7 +54,7 @@ def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(here, tmp_path
     done = here("status", "--spool", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     where = f"no agent answers at {tmp_path / 'status.sock'}: no agent has made it"
-    assert f"{where}; start one, ask as its user, or give its --spool;" in done.stderr
+    assert f"{where}; start `chipwatch`, ask as its user, or give its --spool;" in done.stderr
 
 
 def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(asked, until):

@@ -102,7 +102,7 @@ def test_without_an_agent_it_says_where_it_looked(tmp_path):
 def test_an_agent_that_has_ended_is_named_as_such(tmp_path):
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / NAME))
-    with pytest.raises(NoAgent, match="the agent that made it has ended; start one, ask as its user"):
+    with pytest.raises(NoAgent, match="the agent that made it has ended; start `chipwatch`, ask as its user"):
         ask(tmp_path, "status")
 
 

@@ -122,7 +122,9 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
     try:
         answer: Mapping[str, Any] = ask_child(read, _left(CHILD_SHARE * timeout))
     except TimeoutError:
-        return _no_answer(f"the readings did not return in {timeout:g} s: a driver or a file server may hang")
+        return _no_answer(
+            f"the readings did not return in {timeout:g} s: this machine is too busy, or a driver or a file server hangs"
+        )
     except ChildProcessError as end:
         return _no_answer(f"the process of the readings has ended{end}")
     return answer
