@@ -123,7 +123,7 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
         answer: Mapping[str, Any] = ask_child(read, _left(CHILD_SHARE * timeout))
     except TimeoutError:
         return _no_answer(
-            f"the readings did not return in {timeout:g} s: this machine is too busy, or a driver or a file server hangs"
+            f"no reading within {timeout:g} s: the machine is too busy, or a driver or a file server hangs"
         )
     except ChildProcessError as end:
         return _no_answer(f"the process of the readings has ended{end}")
