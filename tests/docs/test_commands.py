@@ -43,6 +43,7 @@ ELSEWHERE = {
     r"sudo (dnf install)": "needs a system with rpm; tests/deploy/test_packages.py reads the package",
     r"chmod \+x|chipwatch-\S+-linux-x86_64": "tests/deploy/test_packages.py::test_the_one_file_reads_this_machine_and_runs_a_command_as_it_is",
     r"git (tag|push)": "makes a release",
+    r"gh attestation|cosign verify": "needs a release",
     r"promtool check": "tests/proof/test_grafana.py::test_promtool_takes_the_rules_and_each_query_of_the_dashboard",
     r"helm (install|test)": "tests/deploy/test_helm.py::test_helm_3_installs_upgrades_tests_and_removes_it",
     r"aws (iam|logs|ssm|s3) ": "needs an account",

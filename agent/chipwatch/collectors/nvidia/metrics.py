@@ -199,7 +199,7 @@ OF_PART: Final = (
     _gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED),
     _gauge("gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED),
     *(row.metric for row in ACTIVE.values()),
-    _gauge("gpu.efficiency", "%", "Work of the tensor cores, of their dense peak: OFU, see docs/efficiency.md.", DETAILED),
+    _gauge("gpu.efficiency", "%", "Work of the tensor cores, of their dense peak: OFU (docs/efficiency.md).", DETAILED),
 )
 OF_GPU: Final = (
     shared.UNIFIED, shared.MEMORY_ACTIVITY, shared.TEMPERATURE, shared.POWER, shared.POWER_UTILIZATION,
