@@ -240,15 +240,6 @@ def test_version_is_one_line(here):
         assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {build()}\n", "")
 
 
-@pytest.mark.parametrize("command", ["plan", "dashboard", "check", "top"])
-def test_help_of_a_command_lists_its_own_options_first(here, command):
-    text = here(command, "--help").stdout
-    own, others = text.partition("usage:")[2].split("options of the configuration:")
-    assert "--sink" not in own
-    assert "--sink NAME" in others
-    assert own.count("\n  -") > 1
-
-
 def test_help_explains_itself_and_ends_with_0(here):
     done = here("--help")
     assert done.returncode == 0
@@ -296,18 +287,6 @@ def test_the_list_comes_in_three_forms(here):
     for row in rows:
         assert re.search(rf"^{re.escape(row['name'])} +{row['kind']} ", text, re.MULTILINE)
         assert f"| {row['name']} | {row['kind']} | {row['unit']} |" in markdown
-
-
-def test_check_says_a_line_for_each_collector_and_sink(here):
-    done = here("check", "-v", "--dim", "team=ml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    *report, judgement = done.stdout.splitlines()
-    lines = [line.split(maxsplit=3) for line in report]
-    assert re.fullmatch(r"fine: \d+ collectors? read, 1 sink ready", judgement)
-    assert [line[1] for line in lines if line[0] == "collector"] == list(plugins.installed(plugins.COLLECTORS))
-    assert all(line[2] in ("ok", "absent") and line[3] for line in lines[:-1])
-    assert lines[-1] == ["identity", "team=ml"]
 
 
 def test_check_ends_with_1_where_something_is_not_fit(here):

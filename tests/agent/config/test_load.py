@@ -215,7 +215,7 @@ def test_a_wrong_type_in_the_environment_is_refused_by_the_name_of_the_variable(
     assert refusal(load, None, {}, {f"CHIPWATCH_{name}": value}) == line
 
 
-@pytest.mark.parametrize("key", ["collector", "no_collector", "processor"])
+@pytest.mark.parametrize("key", ["collector", "no_collector", "processor", "no_processor"])
 def test_an_unknown_name_is_refused_with_its_source_and_the_nearest(toml, key):
     flag, kind = f"--{key.replace('_', '-')}", key.removeprefix("no_")
     near = "; did you mean memory?" if kind == "collector" else "; choose from: all, jobs"

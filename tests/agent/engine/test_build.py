@@ -304,6 +304,7 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
         ({"sink": ["kept"], "sinks": {"kept": {"size": 10}}}, "sinks.kept: size is at most 9"),
         ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
         ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
+        ({"processors": {"jobs": {"dimension": ["user"]}}}, "processors.jobs.dimension: no such option; did you mean dimensions?"),
         ({"collector": ["load"], "names": "nobodys"}, "--names nobodys: no such naming profile"),
         ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "--dim 'team'='caf\\udce9': expected UTF-8"),
     ],

@@ -1,5 +1,7 @@
 import gzip
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -143,6 +145,24 @@ def test_a_tail_that_a_killed_agent_left_is_compressed_by_the_next_one(tmp_path)
     assert is_zipped(tmp_path / "run-1.chipwatch")
     assert seconds(tmp_path / "run-1.chipwatch") == (0, 29)
     again.close()
+
+
+def test_a_kill_in_the_middle_of_taking_a_journal_in_loses_no_tick(tmp_path, monkeypatch):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(30):
+        file.add(*tick(n))
+    before = file.path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda _: None)  # the kill comes before it
+        file.close()
+    whole, tail = file.path.read_bytes(), tail_of(file.path).read_bytes()
+    for end in range(len(before), len(whole) + 1, 7):
+        file.path.write_bytes(whole[:end])
+        tail_of(file.path).write_bytes(tail)
+        RecordFile(file.path, header).lock.close()
+        (taken_in,) = tmp_path.glob("run-*.chipwatch")
+        assert (seconds(taken_in), load(taken_in).broken) == ((0, 29), 0)
+        taken_in.unlink()
 
 
 MANY = """
@@ -321,6 +341,42 @@ def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):
     assert names[-1] == "20261120T100008Z-oom.chipwatch"
 
 
+KILLED = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = {path!r}
+from tests.agent.history.test_ring import RecordFile, Ring, header, tick
+ring, file = Ring(Path(sys.argv[1]), 60.0, header), RecordFile(Path(sys.argv[1], "run.chipwatch"), header)
+for n in range(10**6):
+    points, at = tick(n, at=time.time_ns())
+    ring.add(points, at)
+    file.add(points, at)
+    print(at, flush=True)
+"""
+
+
+def test_a_kill_loses_nothing_that_was_written_and_the_next_start_seals_it(tmp_path):
+    script = KILLED.format(path=[path for path in sys.path if path])
+    with subprocess.Popen([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, cwd=os.curdir) as child:
+        written = [int(child.stdout.readline()) for _ in range(1000)]
+        child.send_signal(signal.SIGKILL)
+        written += [int(line) for line in child.stdout]
+    file = tmp_path / "run.chipwatch"
+    assert tail_of(file).exists()
+    ring = Ring(tmp_path, 60.0, header)
+    for path in (ring.left, file):
+        times = [*load(path).columns[0].times]
+        assert len(written) <= len(times) <= len(written) + 1
+        assert times[: len(written)] == written
+    assert load(ring.left).events[0].cause == "killed"
+    ring.close()
+    again = RecordFile(file, header)
+    again.add(*tick(0))
+    again.close()
+    assert len(load(file).columns[0].times) == 1
+    assert len(load(tmp_path / "run-1.chipwatch").columns[0].times) >= len(written)
+
+
 def test_an_event_before_the_kill_names_the_incident(tmp_path):
     ring = Ring(tmp_path, 60.0, header)
     ring.add(*tick(0))
@@ -336,11 +392,12 @@ def test_an_event_before_the_kill_names_the_incident(tmp_path):
 def test_what_several_agents_left_as_they_were_killed_is_sealed_by_the_next_one(tmp_path):
     rings = [Ring(tmp_path, 60.0, header) for _ in range(2)]
     for number, ring in enumerate(rings):
-        ring.add(*tick(1000 * number))
+        for n in range(30):  # three journals
+            ring.add(*tick(1000 * number + n))
     for ring in rings:
         ring._lock.close()  # as a kill does
     again = Ring(tmp_path, 60.0, header)
-    assert {seconds(path) for path in recordings_in(again.incidents)} == {(0, 0), (1000, 1000)}
+    assert {seconds(path) for path in recordings_in(again.incidents)} == {(0, 29), (1000, 1029)}
     assert not [*tmp_path.glob("recorder*/*.chipwatch")]
     second = Ring(tmp_path, 60.0, header)
     assert second._folder.name == "recorder-1", "its folder is free again"

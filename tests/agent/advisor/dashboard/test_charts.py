@@ -2,7 +2,7 @@ import pytest
 from tests.agent.advisor.dashboard.strict import check_cloudwatch
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
+from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts
 from chipwatch.contract.advice import SentMetric
 from chipwatch.contract.datapoint import Kind, gauge
 
@@ -30,15 +30,6 @@ def test_every_metric_has_a_section():
     assert [start for start in SECTIONS if not any(f"{name}.".startswith(f"{start}.") for name in METRICS)] == []
 
 
-def test_the_longest_beginning_of_a_name_says_its_section():
-    names = ("disk.used", "disk.nvme.state", "cpu.throttled", "cpu.load", "memory.used", "memory.errors")
-    made = charts([SentMetric(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in names], 9)
-    assert {one.metric.name: chart.section for chart in made for one in chart.series} == {
-        "disk.used": "Host", "cpu.load": "Host", "memory.used": "Host",
-        "disk.nvme.state": "Health", "cpu.throttled": "Health", "memory.errors": "Health",
-    }  # fmt: skip
-
-
 def test_metrics_of_other_programs_get_a_separate_section_before_the_agent():
     theirs = SentMetric(gauge("vllm.queue", "1", "A."), "vllm.queue", "1", 1.0, (), ())
     ours = [
@@ -53,26 +44,8 @@ def test_metrics_of_other_programs_get_a_separate_section_before_the_agent():
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [("gpu.utilization", "GPU utilization"), ("tpu.duty_cycle", "TPU duty cycle"), ("gpu.xid", "GPU XID"),
-     ("container.memory.oom_kills", "Container memory OOM kills"), ("process.memory.rss", "Process memory RSS")],
-)  # fmt: skip
-def test_a_title_is_the_name_in_words(name, title):
-    assert title_of(name) == title
-
-
 def graphs(board):
     return {w["properties"]["title"]: w["properties"] for w in board["widgets"] if w["type"] == "metric"}
-
-
-def test_a_share_is_drawn_from_0_to_100_and_no_other_value_is_bounded(document):
-    found = graphs(document("cloudwatch", {"level": "all"}, families=("all",)))
-    assert found["GPU utilization"]["yAxis"]["left"] == {"label": "%", "showUnits": False, "min": 0, "max": 100.0}
-    assert found["GPU temperature"]["yAxis"]["left"] == {"label": "\N{DEGREE SIGN}C", "showUnits": False}
-    assert found["GPU power"]["yAxis"]["left"] == {"label": "watts", "showUnits": False, "min": 0}
-    for title, graph in found.items():
-        assert (graph["yAxis"]["left"].get("max") == 100) == (graph["yAxis"]["left"]["label"] == "%"), title
 
 
 @pytest.mark.parametrize(

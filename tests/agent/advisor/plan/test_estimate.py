@@ -1,4 +1,3 @@
-import dataclasses
 import importlib.util
 import json
 import socket
@@ -359,15 +358,6 @@ def test_a_collector_that_fails_is_said_to_be_missing():
     plan = whole(collector=["fake", "broken"])
     assert plan.failed == {"broken": "RuntimeError: a bug"}
     assert "FAILED, so its series are missing below: broken: RuntimeError: a bug." in plan_text.as_text(plan)
-
-
-def test_no_line_is_longer_than_a_hundred_columns_however_long_a_name_is():
-    plan = whole()
-    (sink,) = plan.sinks
-    long = dataclasses.replace(sink.now, flags="x" * 300)
-    text = plan_text.as_text(dataclasses.replace(plan, sinks=(dataclasses.replace(sink, choices=(long,)),)))
-    table = [line for line in text.splitlines() if "…" in line]
-    assert [len(line) for line in table] == [100]
 
 
 def test_a_wrong_option_is_refused_before_anything_is_read():

@@ -1,4 +1,5 @@
 import logging
+import math
 import os
 import random
 import shutil
@@ -21,7 +22,7 @@ import chipwatch.engine.spool.queue
 import chipwatch.engine.spool.sqlite
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.errors import Retryable
-from chipwatch.contract.trusted_clock import TrustedClock
+from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.engine.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
 from chipwatch.engine.spool.sqlite import Store
 
@@ -244,6 +245,15 @@ def test_points_too_old_for_the_sink_are_dropped_and_counted(path, spooled):
     assert take(again) == []
     assert again.ledger.dropped == {"too old": 4}
     check_balance(again, path)
+
+
+def test_no_point_is_too_old_while_the_clock_of_this_machine_is_not_trusted(spooled, monkeypatch):
+    monkeypatch.setattr(TRUSTED_CLOCK, "_trusted_from", math.inf)  # as after a jump
+    spool = spooled(max_age=60)
+    spool.append(points([1], at=1))
+    assert take(spool) == [1]
+    monkeypatch.setattr(TRUSTED_CLOCK, "_trusted_from", 0)
+    assert take(spool) == []
 
 
 def test_points_on_disk_are_not_kept_in_memory_too(spooled):

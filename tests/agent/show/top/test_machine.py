@@ -9,8 +9,7 @@ from chipwatch.contract.facts import DeviceProcess
 from chipwatch.show.report.devices import DeviceState
 from chipwatch.show.top import terminal
 from chipwatch.show.top.draw import bar, fit, flow, scaled, width_of
-from chipwatch.show.top.graphs import axis, graph
-from chipwatch.show.top.host import cores, strip
+from chipwatch.show.top.graphs import graph
 from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.processes import ProcessTable
 from chipwatch.show.top.screen import GUIDES, Notes, compose
@@ -182,20 +181,6 @@ def test_a_bar_is_as_full_as_its_share(percent, text):
     assert width_of(bar(percent, 80)) == 80
 
 
-@pytest.mark.parametrize(("width", "cells"), [(99, 6), (100, 10)])
-def test_bars_of_the_host_are_wider_on_a_wide_screen(width, cells):
-    (_, (full, _), (rest, _), *_), *_ = strip(machine(point("cpu.utilization", 50.0)), width)
-    assert full + rest == "█" * (cells // 2) + "·" * (cells // 2)
-
-
-@pytest.mark.parametrize(
-    ("width", "each", "lines"), [(70, 14, [5, 3]), (56, 14, [4, 4]), (55, 9, [6, 2]), (36, 9, [4, 4]), (35, 5, [7, 1])]
-)
-def test_cores_have_the_widest_cells_with_which_all_fit(width, each, lines):
-    made = machine(*(point("cpu.core.utilization", 50.0, cpu=str(n)) for n in range(8)))
-    assert [width_of(line) for line in cores(made, width, 2)] == [n * each for n in lines]
-
-
 def test_processes_are_shown_where_six_lines_are_left():
     made = machine(point("gpu.utilization", 5.0, gpu="0"))
     (device,) = made.devices
@@ -304,22 +289,6 @@ def test_the_help_fits_on_a_terminal_of_80_columns():
     assert "absent is not zero" in "".join(shown)
 
 
-def test_the_choice_of_a_signal_fits_on_60_columns():
-    view = View(asking=(123_456, 1, ()))
-    *_, last = compose(machine(point("gpu.utilization", 5.0, gpu="0")), view, (60, 20), Notes("n"))
-    assert "k KILL" in "".join(text for text, _ in last)
-
-
-def test_the_footer_has_the_keys_that_fit():
-    def footer(width):
-        *_, last = compose(machine(), View(), (width, 24), Notes("n"))
-        return "".join(text for text, _ in last).rstrip()
-
-    whole = footer(500)
-    width = len(whole) + 2
-    assert [footer(width) == whole, footer(width - 1) == whole] == [True, False]
-
-
 def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
     made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(30)))
     view = View()
@@ -354,12 +323,6 @@ def test_a_process_of_an_impossible_number_is_listed_without_a_user():
 def test_a_terminal_of_another_encoding_is_sent_question_marks(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     assert "日x\u00e9".encode(terminal.Terminal()._encoding, "replace") == b"?x?"
-
-
-def test_the_time_axis_ends_now_or_in_the_past():
-    assert axis(60, 120, 0).endswith("now")
-    assert axis(60, 120, 60).endswith("-60 s")
-    assert axis(60, 120, 0).startswith("-2 min")
 
 
 def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
