@@ -28,7 +28,7 @@ TIMES = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector(
 LABELS = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector('.uplot')).map((f) => f.panel.u.scales.x).map((x) => [x.min, x.max])"
 PLACE = "(() => { const r = document.querySelector('#charts figure:nth-of-type(2) .u-over').getBoundingClientRect(); return [r.left, r.top, r.width, r.height] })()"
 MEANINGS = "[...document.querySelectorAll('.meanings dd')].map((dd) => dd.textContent && dd.previousSibling.childNodes[1].data.trim())"
-DIFFERENCES = "[...document.querySelectorAll('section.table')[1].querySelectorAll('td')]"
+DIFFERENCES = "[...document.querySelectorAll('section.table')[1].querySelectorAll('p, tr:first-child ~ tr')]"
 LATEST = "[...document.querySelectorAll('figure')].map((f) => f.panel.lines?.[0].values.mean.at(-1))"
 AGENT = (sys.executable, "-m", "chipwatch")
 HOSTILE = "</script><script>window.struck = 1</script><img src=x onerror='window.struck = 2'>"
@@ -152,16 +152,19 @@ def test_charts_are_drawn_and_cursor_zoom_and_keys_work_without_an_error_or_a_re
         assert browser.requests() == [address]
 
 
-def test_two_runs_are_compared_with_the_largest_difference_first(tmp_path):
+def test_two_runs_are_compared_by_their_length_then_by_what_they_are_judged_by_and_never_by_the_agent(tmp_path):
     for name, value, at in (("before", 40.0, START), ("after", 80.0, START + 10**14)):
-        columns = [series("gpu.utilization", [value, value + 5], gpu=gpu, start=at) for gpu in "01"]
-        columns += [series("cpu.utilization", [50.0, 50.0], start=at)]
+        columns = [series("gpu.utilization", [value, value + 5, value], gpu=gpu, start=at) for gpu in "01"]
+        others = {"agent.memory.rss": value, "memory.utilization": value / 9, "process.memory.rss": 80 - value / 5}
+        columns += [series(other, [number] * round(value / 10), start=at) for other, number in others.items()]
         write(recorded(*columns, host=name), tmp_path / f"{name}.chipwatch")
     subprocess.run([*AGENT, "report", "before.chipwatch", "after.chipwatch"], cwd=tmp_path, check=True)
     with Page((tmp_path / "report.html").as_uri(), tmp_path) as browser:
         browser.until(READY, 60)
-        rows = browser.evaluate(f"{DIFFERENCES}.map((td) => td.textContent)")
-        assert rows == ["GPU utilization", "42.5 %", "82.5 %", "+94.1 %"]
+        assert browser.evaluate(f"{DIFFERENCES}.map((tr) => [...tr.childNodes].map((cell) => cell.textContent).join(' '))") == [
+            "A run took less than a minute: differences this short are mostly noise.", "Length of the run 3 s 7 s +133 %",
+            "GPU utilization 41.7 % 81.7 % +96 %", "Process memory rss 72 % 64 % -11.1 %", "Memory utilization 4.44 % 8.89 % +100 %",
+        ]  # fmt: skip
 
 
 def test_a_page_of_a_recording_that_grows_has_its_new_rows_and_asks_nobody_else(tmp_path):

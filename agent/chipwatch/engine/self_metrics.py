@@ -85,8 +85,8 @@ class AgentCollector(Collector):
         """Take the agent's start (ns since the epoch)."""
         self._start_time, self._zeros_pace, self._with_zeros = start_time, Pace(ZEROS), True
         self._given = Given()
-        self._read_at = start_time
-        """Time of the last reading (ns since the epoch)."""
+        self._read_at, self._cpu_before = start_time, time.process_time()
+        """Time of the last reading (ns since the epoch), and CPU time (s) of this process before the start."""
         self._starts: dict[tuple[str, Dimensions], int] = {}
         """Start time of each counter of events: the last reading before its first event. So its increase is known."""
         self._pipeline: Pipeline | None = None
@@ -115,7 +115,7 @@ class AgentCollector(Collector):
             return
         self._with_zeros = self._given.zeros and self._zeros_pace.is_due(at)
         yield RSS.point(at, _resident_bytes())
-        yield CPU.point(at, time.process_time(), start_time=self._start_time)
+        yield CPU.point(at, time.process_time() - self._cpu_before, start_time=self._start_time)
         if pipeline:
             yield from self._counted(at, "tick", "", {"missed": pipeline.missed, "failed": pipeline.failed})
             for sampler in pipeline.samplers:

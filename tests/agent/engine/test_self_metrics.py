@@ -129,11 +129,12 @@ def test_the_file_of_an_incident_is_named_every_15_s_for_two_minutes_and_inciden
     assert not any(named[27:])
 
 
-def test_memory_and_cpu_belong_to_this_process(parts):
+def test_memory_and_cpu_belong_to_this_process_and_cpu_counts_from_the_start(parts, monkeypatch):
     parts.watch()
-    read = parts.read()
+    begun, read = time.process_time(), parts.read()
     assert read["memory.rss",] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
-    assert 0 < read["cpu",] <= time.process_time()
+    monkeypatch.setattr(self_metrics.time, "process_time", lambda: begun + 4.0)
+    assert 4.0 <= parts.read(at=BORN + 9 * S)["cpu",] < 4.0 + begun, "without the CPU time before the start"
 
 
 def test_memory_is_known_where_there_is_no_proc(parts, monkeypatch, tmp_path):

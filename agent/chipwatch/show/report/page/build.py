@@ -55,8 +55,8 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms, live: int | None = 
         "start": buckets[0].start / 1e9 if is_clock else None,
         "runs": [run.name for run in runs],
         "charts": [*charts(runs, buckets)],
-        "members": CHOICES["members"],
-        "titles": CHOICES["titles"],
+        "lengths": [run.seconds for run in runs],
+        **{name: CHOICES[name] for name in ("members", "titles", "judged")},
         "live": None if live is None else {"next": live, "seconds": max(1.0, recordings[0].interval or 1.0)},
         "meanings": MEANINGS,
         "events": [

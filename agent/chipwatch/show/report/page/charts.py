@@ -72,7 +72,7 @@ class TimeBuckets:
             else:
                 runs += (number, 1)
         parts = [curve.values[i:j] for _, i, j in cuts]
-        means = [round(sum(part) / len(part) / unit) for part in parts]
+        means = [round(curve.mean(i, j) / unit) for _, i, j in cuts]
         low = [mean - round(min(part) / unit) for mean, part in zip(means, parts, strict=True)]
         high = [round(max(part) / unit) - mean for mean, part in zip(means, parts, strict=True)]
         bands = {name: values for name, values in (("low", low), ("high", high)) if any(values)}

@@ -98,11 +98,8 @@
     return Math.abs(value) >= 1e4 ? scaled(value, 1000, ["", "k", "M", "G", "T"]) + named + per : `${three(value)} ${named}${per}`.trim();
   }
   const two = (number) => String(number).padStart(2, "0");
-  function moment(x) {
-    if (isClock) return new Date(Math.round(x) * 1000).toISOString().slice(11, 19);
-    const seconds = Math.round(x);
-    return `+${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
-  }
+  const clock = (seconds) => `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+  const moment = (x) => (isClock ? new Date(Math.round(x) * 1000).toISOString().slice(11, 19) : `+${clock(Math.round(x))}`);
 
   /** The labels of the time axis; the day stands where it changes, if there are several. */
   function times(splits, gap) {
@@ -468,10 +465,18 @@
     return list;
   }
 
-  /** Return a table of what differs most between two runs, the largest difference first; events are compared by their number. */
+  /** Return a table of the differences between two runs: their length, what they are judged by, the rest; the largest first. */
   function differences() {
     const rows = [];
+    const compare = (rank, name, before, after, shown) => {
+      const change = (after - before) / Math.max(Math.abs(before), Math.abs(after), Number.MIN_VALUE);
+      const words = before && after ? `${change > 0 ? "+" : ""}${three(100 * (after - before) / before)} %` : before ? "gone" : "new";
+      if (Math.abs(change) >= 0.03) rows.push([rank, Math.abs(change), [name, ...shown, words]]);
+    };
+    compare(-1, "Length of the run", ...data.lengths, data.lengths.map((seconds) => (seconds < 60 ? amount(seconds, "s") : clock(Math.round(seconds)))));
     for (const chart of data.charts) {
+      if (chart.metric.startsWith("agent.")) continue;
+      const group = data.judged.findIndex((names) => names.some((name) => chart.metric.startsWith(name)));
       const isTime = /^(job\.)?gpu\.(idle\.|busy\.)?time$/.test(chart.metric), isCounter = chart.unit.endsWith("/s"), isEvents = isCounter && chart.unit.startsWith("{");
       const parts = new Map();
       for (const {dims, part, run, stats} of chart.series) {
@@ -481,23 +486,22 @@
       }
       for (const [name, both] of parts) {
         const [before, after] = both.map((values) => values.reduce((sum, value) => sum + value, 0) / (isCounter ? 1 : values.length || 1));
-        const change = (after - before) / Math.max(Math.abs(before), Math.abs(after), Number.MIN_VALUE);
-        if (Math.abs(change) < 0.03) continue;
-        const words = before && after ? `${change > 0 ? "+" : ""}${three(100 * (after - before) / before)} %` : before ? "gone" : "new";
         const unit = isTime ? "GPUs" : isEvents ? chart.unit.slice(0, -2) : chart.unit;
-        rows.push([Math.abs(change) * (chart.main || isTime ? 4 : 1), [[chart.title, name].filter(Boolean).join(" "), amount(before, unit), amount(after, unit), words]]);
+        compare(group < 0 ? data.judged.length : group, [chart.title, name].filter(Boolean).join(" "), before, after, [amount(before, unit), amount(after, unit)]);
       }
     }
     const table = make("table"), head = make("tr"), section = make("section", undefined, "table"), box = make("div");
     ["mean, or number of events", ...data.runs, "difference"].forEach((name) => head.append(make("th", name)));
     table.append(head);
-    for (const [, cells] of rows.sort((one, two) => two[0] - one[0]).slice(0, 15)) {
+    for (const [, , cells] of rows.sort((one, two) => one[0] - two[0] || two[1] - one[1]).slice(0, 15)) {
       const row = make("tr");
       cells.forEach((cell) => row.append(make("td", cell)));
       table.append(row);
     }
     box.append(table);
-    section.append(make("h2", rows.length ? "Differences, the largest first" : "No figure differs by 3 % or more"), box);
+    section.append(make("h2", rows.length ? "Differences: what the runs are judged by, then the rest" : "No figure differs by 3 % or more"));
+    if (rows.length && Math.min(...data.lengths) < 60) section.append(make("p", "A run took less than a minute: differences this short are mostly noise."));
+    section.append(box);
     return section;
   }
 

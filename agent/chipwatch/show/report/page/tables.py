@@ -39,7 +39,8 @@ def words(usage: ReportedUsage) -> str:
     same = lengths[-1] - lengths[0] < 0.01 * lengths[-1]
     long = f"{'' if same else f'{duration(lengths[0], 2)} to '}{duration(lengths[-1], 2)}"
     if not usage.devices:
-        return escape(f"{where} for {long}; no accelerator was recorded.")
+        no_cost = ", so --price gives no cost" * (usage.terms.dollars_per_hour is not None)
+        return escape(f"{where} for {long}; no accelerator was recorded{no_cost}.")
     models = {device.model for _, device in usage.devices if device.model}
     number = f"{len(usage.devices)} {usage.noun}{'s' * (len(usage.devices) > 1)}"
     model = f" ({models.pop()})" if len(models) == 1 else ""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from operator import sub, truediv
+from operator import truediv
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -45,38 +45,39 @@ class Curve:
         self.metric: Metric = series.metric
         self.dims: Dimensions = series.dims
         self.times, self.values = series.times, series.values.tolist()
-        self.increases: list[float] = []
-        """Increase of a counter in each interval."""
+        self.increases, self.seconds = list[float](), list[float]()
+        """Increase of a counter in each interval, and the interval's length (s)."""
         if self.metric.kind is Kind.COUNTER:
             self._take_rates(dict(series.starts), recorded)
 
     def _take_rates(self, starts: dict[int, int], recorded: Recorded) -> None:
         """Replace readings by rates. A counter starts at zero after each of its `starts`, and after a decrease."""
         times, values, step = self.times, self.values, round(1e9 * (recorded.interval or 1))
-        rises = [*map(sub, values[1:], values)]
-        for place in starts:
-            if place:
-                rises[place - 1] = values[place]
-        if rises and min(rises) < 0:
-            rises = [now if rise < 0 else rise for rise, now in zip(rises, values[1:], strict=True)]
+        pairs = enumerate(pairwise(values), 1)
+        rises = [now if now < before or place in starts else now - before for place, (before, now) in pairs]
         zero = starts.get(0, 0)
         if zero < recorded.started and times[0] > recorded.started and self.metric.unit in FROM_ZERO:
             zero = times[0] - step
         if recorded.started - step <= zero < times[0]:
             times, rises = array("q", (zero, *times)), [values[0], *rises]
-        seconds = [(late - early) / 1e9 for early, late in pairwise(times)]
-        self.times, self.increases, self.values = times[1:], rises, [*map(truediv, rises, seconds)]
+        self.seconds = [(late - early) / 1e9 for early, late in pairwise(times)]
+        self.times, self.increases, self.values = times[1:], rises, [*map(truediv, rises, self.seconds)]
+
+    def mean(self, first: int = 0, end: int | None = None) -> float:
+        """Return the mean of the readings from `first` to before `end`; of a counter its increase over their time."""
+        part = (self.increases or self.values)[first:end]
+        return math.fsum(part) / math.fsum(self.seconds[first:end] or [len(part)])
 
     @cached_property
     def stats(self) -> CurveStatistics | None:
         """Statistics at full precision, with a linearly interpolated percentile; None without a reading."""
         if not (ordered := sorted(self.values)):
             return None
-        total, rank = math.fsum(ordered), 0.95 * (len(ordered) - 1)
+        rank = 0.95 * (len(ordered) - 1)
         low, high = ordered[math.floor(rank)], ordered[math.ceil(rank)]
         return CurveStatistics(
-            len(ordered), total / len(ordered), low + (high - low) * (rank % 1), ordered[0], ordered[-1],
-            math.fsum(self.increases) if self.metric.kind is Kind.COUNTER else total,
+            len(ordered), self.mean(), low + (high - low) * (rank % 1), ordered[0], ordered[-1],
+            math.fsum(self.increases or ordered),
         )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from chipwatch.history.columns import RecordedSeries
 from chipwatch.show.report.page.charts import TimeBuckets, axis, charts
 from chipwatch.show.report.page.usage import Curve, ReportedRun
 
+CLOCK = series("cpu.utilization", [1.0] * 40)
+
 
 def curve_of(*columns, of=0):
     return Curve(columns[of], recorded(*columns))
@@ -36,6 +38,20 @@ def test_a_counter_has_the_rate_of_each_interval_and_its_increase_as_the_total()
     assert curve.values == [5.0, 20.0]
     assert [at - START for at in curve.times] == [2 * SECOND, 4 * SECOND]
     assert (curve.stats.total, curve.stats.maximum) == (50.0, 20.0)
+    assert curve_of(counter("network.sent", [7], unit="By")).stats is None
+
+
+@pytest.mark.parametrize("since", [0, START - SECOND // 20])
+def test_a_mean_rate_times_the_time_is_what_was_counted_however_uneven_the_readings(since):
+    dice = random.Random(5)
+    for _ in range(50):
+        totals = enumerate(sums(dice.expovariate(1) for _ in range(30)), -30)
+        values = [0.83 + total if n in (-30, 0) or dice.random() < 0.5 else None for n, total in totals]
+        column = counter("agent.cpu", values, since=since)
+        curve, begun, zero = curve_of(column), since or START, 0.0 if since else column.values[0]
+        mean = (column.values[-1] - zero) / (column.times[-1] - begun) * SECOND
+        assert curve.stats.mean == pytest.approx(mean)
+        assert TimeBuckets(begun, 99 * SECOND, 1).encoded(curve, 1e-6)["mean"] == [pytest.approx(mean * 1e6, abs=1)]
 
 
 def test_a_counter_that_falls_or_has_a_new_start_counts_from_zero_again():
@@ -46,22 +62,15 @@ def test_a_counter_that_falls_or_has_a_new_start_counts_from_zero_again():
 
 
 def test_a_counter_that_began_within_the_recording_counts_from_its_start():
-    clock = series("cpu.utilization", [1.0] * 10)
     column = counter("job.energy", [40, 60], unit="J", start=START + 5 * SECOND, since=START + 3 * SECOND)
-    curve = curve_of(column, clock)
+    curve = curve_of(column, CLOCK)
     assert (curve.increases, curve.values) == ([40, 20], [20.0, 20.0])
 
 
 def test_the_first_event_of_a_kind_counts_though_its_counter_was_not_there_before():
-    clock = series("cpu.utilization", [1.0] * 10)
-    assert curve_of(counter("gpu.xid", [1, 1], unit="{error}", start=START + 6 * SECOND), clock).increases == [1, 0]
-    assert curve_of(counter("gpu.xid", [3, 3], unit="{error}"), clock).increases == [0]
-    assert curve_of(counter("network.sent", [900, 901], unit="By", start=START + 6 * SECOND), clock).increases == [1]
-
-
-def test_a_single_reading_of_a_counter_has_no_statistics():
-    clock = series("cpu.utilization", [1.0] * 3)
-    assert curve_of(counter("network.sent", [7], unit="By"), clock).stats is None
+    assert curve_of(counter("gpu.xid", [1, 1], unit="{error}", start=START + 6 * SECOND), CLOCK).increases == [1, 0]
+    assert curve_of(counter("gpu.xid", [3, 3], unit="{error}"), CLOCK).increases == [0]
+    assert curve_of(counter("network.sent", [900, 901], unit="By", start=START + 6 * SECOND), CLOCK).increases == [1]
 
 
 def test_buckets_keep_mean_minimum_and_maximum_and_leave_gaps_empty():
@@ -73,12 +82,11 @@ def test_buckets_keep_mean_minimum_and_maximum_and_leave_gaps_empty():
 
 
 def test_what_is_read_seldom_stands_until_it_is_read_again_and_a_rate_since_the_last_reading():
-    clock = series("cpu.utilization", [1.0] * 40)
     buckets = TimeBuckets(START, SECOND, 40)
-    gauge = curve_of(series("gpu.power", [1, 2, None, None, None, 3, 4], step=5.0), clock)
+    gauge = curve_of(series("gpu.power", [1, 2, None, None, None, 3, 4], step=5.0), CLOCK)
     shown = decoded(buckets.encoded(gauge, 1.0), {"quantum": 1.0}, 40)
     assert shown == [*[1] * 5, 2, *[None] * 19, *[3] * 5, 4, *[None] * 9]
-    rate = curve_of(counter("network.sent", [0, 10, 30], step=5.0, unit="By"), clock)
+    rate = curve_of(counter("network.sent", [0, 10, 30], step=5.0, unit="By"), CLOCK)
     assert decoded(buckets.encoded(rate, 1.0), {"quantum": 1.0}, 40)[:12] == [None] * 5 + [2] + [4] * 5 + [None]
 
 
@@ -105,18 +113,12 @@ def test_a_chart_is_as_exact_as_a_two_thousandth_of_its_range(scale):
     assert decoded(chart["series"][0], chart, buckets.count)[: len(means)] == pytest.approx(means, abs=scale / 2000)
 
 
-def test_a_constant_keeps_three_digits():
+def test_a_short_recording_has_a_bucket_for_each_reading_and_a_constant_keeps_three_digits():
     for value in (0.00123, 7.0, 1980.0, 8.59e10, 0.0, -4.5):
         chart, buckets = chart_of(series("gpu.power", [value] * 5, unit="W"))
-        shown = decoded(chart["series"][0], chart, buckets.count)
-        assert shown == pytest.approx([value] * 5, rel=1e-3)
-
-
-def test_a_short_recording_has_a_bucket_for_each_reading():
-    chart, buckets = chart_of(series("gpu.power", [1.0, 2.0, 4.0], unit="W"))
-    assert (buckets.step, buckets.count) == (SECOND, 3)
-    assert decoded(chart["series"][0], chart, 3) == pytest.approx([1, 2, 4])
-    assert not {"low", "high"} & {*chart["series"][0]}
+        assert decoded(chart["series"][0], chart, buckets.count) == pytest.approx([value] * 5, rel=1e-3)
+        assert (buckets.step, buckets.count) == (SECOND, 5)
+        assert not {"low", "high"} & {*chart["series"][0]}
 
 
 def test_many_series_have_fewer_buckets_and_those_past_the_limit_only_statistics():

@@ -29,14 +29,10 @@ def events(*columns, **more):
             for mark in marks(ReportedRun(recorded(*columns, **more), "a"))]  # fmt: skip
 
 
-def test_the_headline_says_how_long_how_busy_and_what_it_cost():
+def test_the_headline_says_how_long_how_busy_and_what_it_cost_and_then_the_largest_losses_and_what_to_do():
     words = text_of(page([node()], ReportTerms(3.0, 100.0, "as given")))
     assert "2 GPUs (H100) on node-7 for 2 min: 45 % of 4.0 GPU minutes busy, for $0.20." in words
     assert re.search(r"idle 55 % 2.2 GPU minutes cost \$0.20 \$0.11 idle, at \$3.00 an hour energy [\d.]+ Wh", words)
-
-
-def test_the_largest_losses_have_their_cause_and_what_to_do():
-    words = text_of(page([node()], ReportTerms(3.0)))
     assert "no process 50.0 %: 2.0 GPU minutes, $0.10, most on GPU 1 no process was on it" in words
     assert "data 5.0 %: 12.0 GPU seconds, $0.01, most on GPU 0 it waited for data: try more loader workers" in words
 
@@ -47,7 +43,7 @@ def test_the_largest_losses_have_their_cause_and_what_to_do():
         (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "1 GPU on node-7 for 1 min: 25 % of 1.0 GPU minutes busy."),
         (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "unknown 75.0 %"),
         (series("gpu.utilization", [50.0], gpu="0"), 1.0, "for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00."),
-        (series("cpu.utilization", [10.0, 30.0]), 2.0, "node-7 for 1.0 s; no accelerator was recorded."),
+        (series("cpu.utilization", [10.0, 30.0]), 2.0, "node-7 for 1.0 s; no accelerator was recorded, so --price gives no cost."),
         (series("cpu.utilization", [10.0, 30.0]), 2.0, "CPUs busy 20 %"),
     ],
 )  # fmt: skip
@@ -154,9 +150,8 @@ def test_events_are_rises_of_counters_of_trouble_with_their_gpus():
 def test_a_burst_of_writes_while_busy_gpus_stand_still_is_perhaps_a_checkpoint():
     load = [95.0] * 60 + [5.0] * 10 + [95.0] * 60
     writes = counter("disk.written", sums([1e6] * 60 + [9e9] * 10 + [1e6] * 59), unit="By")
-    ((kind, text, first, last),) = events(series("gpu.utilization", load, gpu="0"), writes)
-    assert (kind, text) == ("info", "writes while the GPUs stand still: a checkpoint?")
-    assert (first, last) == (61, 69)
+    mark = ("info", "writes while the GPUs stand still: a checkpoint?", 61, 69)
+    assert events(series("gpu.utilization", load, gpu="0"), writes) == [mark]
     assert events(series("gpu.utilization", [95.0] * 130, gpu="0"), writes) == []
 
 
@@ -229,9 +224,8 @@ def test_nodes_of_one_time_share_the_clock_and_runs_of_several_times_their_start
 def test_several_recordings_have_a_table_and_a_sum():
     words = text_of(page([node(), node(host="node-8")], ReportTerms(3.0)))
     assert "4 GPUs (H100) on node-7 and node-8 for 2 min: 45 % of 8.0 GPU minutes busy, for $0.40." in words
-    assert re.search(
-        r"node-8 node-8.chipwatch 2026-11-23 10:42:13 2 min 2 45 % no process 50 % [\d.]+ Wh \$0.20", words
-    )
+    row = r"node-8 node-8.chipwatch 2026-11-23 10:42:13 2 min 2 45 % no process 50 % [\d.]+ Wh \$0.20"
+    assert re.search(row, words)
     assert "Processes" not in words  # none was recorded
 
 
