@@ -47,14 +47,14 @@ def over_nodes(given: SimpleNamespace) -> int:
             raise ConfigError("--since: a page has only jobs that hold accelerators now; give --ssh or --prometheus")
         with say_if_slow("waiting for the nodes"):
             parts = of_nodes(nodes, access, since, silent)
-    _print(given, joined(parts, silent))
+    _print(given, joined(parts, silent), " on the nodes that answered" if silent else "")
     if silent:
         first, why = next(iter(silent.items()))
         raise CommandError(f"the parts of {len(silent)} node{'s' * (len(silent) > 1)} are unknown: {first} ({why}) ...")
     return OK
 
 
-def _print(given: SimpleNamespace, records: Sequence[JobRecord]) -> int:
+def _print(given: SimpleNamespace, records: Sequence[JobRecord], where: str = "") -> int:
     """Print the chosen records in the chosen form; raise ConfigError."""
     name, user = getattr(given, "job", None), getattr(given, "user", None)
     chosen = [record for record in records if name in (None, record.job) and user in (None, record.user)]
@@ -68,7 +68,7 @@ def _print(given: SimpleNamespace, records: Sequence[JobRecord]) -> int:
         return show("\n".join(_csv(chosen, FleetJob if given.command == "jobs HOST" else JobRecord)))
     if not chosen:
         asked = "job" if name is None else f"job {one_line(name)}"
-        return show(f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}")
+        return show(f"no {asked} held an accelerator{where}{' in this time' if hasattr(given, 'since') else ''}")
     notes = (f"job {one_line(item.job, answers.LONGEST)}: {note}" for item in chosen for note in notes_on(item))
     return show("\n".join((*answers.aligned([cells_of(record) for record in chosen]), *notes)))
 

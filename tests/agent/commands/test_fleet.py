@@ -196,7 +196,7 @@ def test_a_job_is_one_line_over_its_nodes_and_a_silent_node_is_named(here):
         assert float(job["busy"]) == pytest.approx(3 * 32.372126813)
         assert (len(json.loads(job["nodes"])), [*json.loads(job["missing"])]) == (3, [f"127.0.0.4:{double.port}"])
         assert note.startswith(f"job 41337: incomplete: 127.0.0.4:{double.port} (its page has no metrics")
-        assert here(*words[:2], "--user", "bob").stdout == "no job held an accelerator\n"
+        assert here(*words[:2], "--user", "bob").stdout == "no job held an accelerator on the nodes that answered\n"
         assert "a page has only jobs" in here(*words, "--since", "7d").stderr
 
 

@@ -73,7 +73,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
                 f"max_series of [sinks.{sink.sink}] allows {sink.max_series:,} series, and a host has"
                 f" {wanted + unmoved:,}{moved}: the others are counted, not sent. Exclude metrics, or raise max_series."
             )
-    yield "--format json has the series of each metric, the bill with the dates of its prices, quotas and notes."
+    yield "No alarm is counted: --format json has their price, each metric's series, a dated bill, quotas and notes."
 
 
 def _table(plan: Plan) -> Iterator[str]:

@@ -422,7 +422,7 @@ as configured                      12,000       8,760,000       3,287.60
 --high-resolution-metrics          12,000      52,560,000       3,725.60
 --common-dims without instance_id      60       8,760,000         105.60
 
---format json has the series of each metric, the bill with the dates of its prices, quotas and
+No alarm is counted: --format json has their price, each metric's series, a dated bill, quotas and
   notes.
 """
 
