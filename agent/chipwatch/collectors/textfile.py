@@ -110,8 +110,8 @@ class TextfileCollector(Collector):
             raise Unavailable('no file is configured: set files = ["/path/*.prom"] in [collectors.textfile]')
 
     def yields_others(self) -> bool:
-        """Return True: the files determine further metrics."""
-        return True
+        """Return True if there are files: they determine further metrics."""
+        return bool(self._config.files)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         problems: list[str] = []

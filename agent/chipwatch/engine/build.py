@@ -144,14 +144,15 @@ def events_of(collectors: Iterable[Collector]) -> frozenset[str]:
 
 
 def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
-    """Raise ConfigError if the `include` of a sink matches no metric."""
+    """Raise ConfigError if a glob of `include` or `exclude` of a sink fits no metric, or `include` chooses none."""
     if any(collector.yields_others() for collector in collectors.values()):
         return  # the names of its metrics are not known yet
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
-        options = sink_options(name, config)
-        if fault := preflight.include_fault(options.include, _level_of(options, config), metrics):
-            raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
+        of = sink_options(name, config)
+        for key, globs, level in (("include", of.include, _level_of(of, config)), ("exclude", of.exclude, None)):
+            if fault := preflight.glob_fault(globs, level, metrics):
+                raise ConfigError(f"{label_of(config, 'sinks', name, key)}: {fault}")
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:

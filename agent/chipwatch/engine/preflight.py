@@ -77,15 +77,19 @@ def faults(
         yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == asked)
 
 
-def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric]) -> str | None:
-    """Return the fault of `include`: a glob that matches nothing, or globs that together match nothing; or None."""
-    unused = [glob for glob in include if not fitting((metric.name for metric in metrics), glob)]
+def glob_fault(globs: Sequence[str], level: Level | None, metrics: Sequence[Metric]) -> str | None:
+    """
+    Return the fault of `include` or `exclude`: a glob that fits no metric of any plugin; or None.
+
+    With the level of a sink, as `include` has it, it is one, too, that all globs together choose no metric.
+    """
+    unused = [glob for glob in globs if not fitting((metric.name for metric in metrics), glob)]
     installed = {*_installed_names()} if unused else set()
     if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):
         return f"no metric fits {wrong!r}{nearest(wrong, installed, '; `chipwatch list` prints all')}"
-    if not include or len(unused) == len(include):
-        return f"no metric of the collectors that run fits {', '.join(include)}" if include else None
-    least = min(metric.level for glob in include for metric in metrics if fitting([metric.name], glob))
+    if level is None or len(unused) == len(globs):
+        return f"no metric of the collectors that run fits {', '.join(globs)}" if globs and level is not None else None
+    least = min(metric.level for glob in globs for metric in metrics if fitting([metric.name], glob))
     word = least.name.lower()
     return f"all metrics that fit are of level {word} or above; set level to {word}" if least > level else None
 

@@ -318,24 +318,21 @@ def test_validating_finds_what_assembling_would(installed, tmp_path, options, li
 
 
 @pytest.mark.parametrize(
-    ("include", "options", "says"),
+    ("globs", "options", "says"),
     [
-        (
-            ["memory.utilisation"],
-            {},
-            "no metric fits 'memory.utilisation'; did you mean memory.utilization or tpu.memory.utilization?",
-        ),
+        (["memory.usd"], {}, "no metric fits 'memory.usd'; did you mean memory.used or tpu.memory.used?"),
         (["cpu.*", "xyzzy*"], {"collector": ["cpu"]}, "no metric fits 'xyzzy*'; `chipwatch list` prints all"),
         (["cpu.*", "disk.*"], {}, "no metric of the collectors that run fits cpu.*, disk.*"),
         (["agent.sink.*"], {}, "all metrics that fit are of level detailed or above; set level to detailed"),
     ],
 )
-def test_an_include_that_fits_no_metric_is_refused(installed, tmp_path, include, options, says):
-    own = {"collector": ["memory"], "spool": str(tmp_path), "sinks": {"kept": {"include": include}}, "sink": ["kept"]}
-    for step in (validate, lambda config: assemble(config, Dimensions)):
-        with pytest.raises(ConfigError) as caught:
-            step(config(**own | options))
-        assert str(caught.value) == f"sinks.kept.include: {says}"
+def test_a_glob_that_fits_no_metric_is_refused(installed, tmp_path, globs, options, says):
+    for key in ("include", "exclude") if says.startswith("no metric fits") else ("include",):
+        own = {"collector": ["memory", "textfile"], "sinks": {"kept": {key: globs}}, "sink": ["kept"]} | options
+        for step in (validate, lambda config: assemble(config, Dimensions)):
+            with pytest.raises(ConfigError) as caught:
+                step(config(**own, spool=str(tmp_path)))
+            assert str(caught.value) == f"sinks.kept.{key}: {says}"
 
 
 def test_a_glob_for_metrics_of_a_collector_that_does_not_run_is_fine_beside_others(installed):
