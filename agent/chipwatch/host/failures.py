@@ -60,7 +60,7 @@ def note(path: Path, new: Failure) -> None:
     with suppress(OSError), open_locked(path.with_suffix(".lock"), [0.1] * 10):  # tries for a second
         kept = read(path)
         if all(one.kind != new.kind or abs(one.at - new.at) >= DAY for one in kept):
-            write_state(path, msgspec.json.encode([*kept, new][-MOST:]))
+            write_state(path, msgspec.json.encode([*kept, new][-MOST:]), durable=True)
 
 
 def counted(path: Path, now: int) -> Iterator[tuple[Dimensions, list[Failure]]]:

@@ -217,12 +217,3 @@ def test_a_folder_that_cannot_be_written_costs_nothing_else(fresh):
 def test_the_file_is_this_users_alone(agents):
     assert agents.file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in agents.state.iterdir()] == ["counters.network.json"]
-
-
-def test_no_symbolic_link_is_followed(fresh, tmp_path):
-    target = tmp_path / "target"
-    target.write_text("precious")
-    fresh.file.with_name(f"{fresh.file.name}.new").symlink_to(target)
-    fresh.read(AT, 700)
-    assert target.read_text() == "precious"
-    assert not fresh.file.exists()
