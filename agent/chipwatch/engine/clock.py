@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.base.side_thread import SIDE
@@ -177,13 +178,13 @@ class TickReadings:
                     waited_for.append(sampler)
                     continue
                 self._take(sampler, 0.0)
-            if sampler.request(at):
+            if sampler.request(at, is_last=self._stop.is_last):
                 (waited_for if sampler.has_thread else own).append(sampler)
         for number, sampler in enumerate(own, 1):
             if self.is_frequent and not number % PART:
                 time.sleep(PAUSE)
             self._progress.what = f"collector {sampler.name}"
-            self._add(sampler.read(at))
+            self._add(sampler.read(at, is_last=self._stop.is_last))
         self._progress.what = "waiting for collectors"
         for sampler in waited_for:
             # A signal that stops the agent does not end a wait, so each wait is short.
@@ -209,8 +210,9 @@ class Pipeline:
     The whole agent between collectors and sinks, driven by one clock.
 
     Ticks are a whole number of intervals after the first one, so they do not drift. If a tick takes too long, the ticks
-    that it missed are counted and left out. An exception in a part costs only that part of the tick; it is logged and
-    counted.
+    that it missed are counted and left out. So is one less than half an interval after a tick that began late, such as
+    after a pause of the process: a rate over so short a time says nothing. An exception in a part costs only that part
+    of the tick; it is logged and counted.
     """
 
     def __init__(
@@ -301,18 +303,15 @@ class Pipeline:
         watchdog = Watchdog(self.progress)
         with suppress(RuntimeError):  # no thread can be started; then a tick that hangs is not named
             SIDE.add(watchdog.look)
-        begun = due = time.monotonic()
-        end = None if duration is None else begun + duration
+        due = time.monotonic()
+        end = due + (inf if duration is None else duration)
         while self.stopped is None:
+            began = time.monotonic()
             self.tick()
-            due += self._interval
-            now = time.monotonic()
-            if now > due:
-                late = int((now - due) // self._interval)
-                self.missed += late
-                due += late * self._interval
-            wake = due if end is None else min(due, end)
-            if self._stop.comes_before(wake) or (end is not None and wake == end):
+            steps = max(int((time.monotonic() - due) // self._interval), ceil((began - due) / self._interval + 0.5))
+            self.missed += steps - 1
+            due += steps * self._interval
+            if self._stop.comes_before(min(due, end)) or end <= due:
                 break
         self._stop.is_last = True
         self.tick(LAST_READING)

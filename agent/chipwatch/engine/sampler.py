@@ -27,7 +27,7 @@ from chipwatch.contract.facts import (
 from chipwatch.contract.plugin import Given
 from chipwatch.engine.validation import PluginRunner
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.pace import SLACK
+from chipwatch.host.pace import IS_LAST, SLACK
 
 RETRY: Final = 300.0
 """Seconds after which a collector that found nothing to read is opened again."""
@@ -183,7 +183,7 @@ class Sampler(PluginRunner):
         if self._thread:
             self._thread.start()
 
-    def request(self, at: int) -> bool:
+    def request(self, at: int, *, is_last: bool = False) -> bool:
         """
         Request a reading stamped `at` (ns since the epoch); return False if there is none to make now.
 
@@ -205,7 +205,7 @@ class Sampler(PluginRunner):
         self.is_hung = False
         try:
             if self._thread:
-                self._thread.begin(self.read, at)
+                self._thread.begin(partial(self.read, is_last=is_last), at)
         except RuntimeError as problem:
             self.ok = False
             self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
@@ -246,10 +246,12 @@ class Sampler(PluginRunner):
 
     # -- the thread of the collector -------------------------------------------------------------------------------
 
-    def read(self, at: int) -> Reading:
-        """Open the collector if needed, and read once."""
+    def read(self, at: int, *, is_last: bool = False) -> Reading:
+        """Open the collector if needed, and read once; the last time it reads also what is read less often."""
         facts: list[object] = []
+        before = IS_LAST.set(is_last)
         points = self._attempt(self._read, at, facts)
+        IS_LAST.reset(before)
         if self.unavailable is not None and not self.is_open:
             self.close()
         return Reading(points, facts)
@@ -284,23 +286,17 @@ class Sampler(PluginRunner):
                 self._logger.over("skipped")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
-        except InputEnded as end:
-            self._partly(end.problems)
-            self.ok, self.ended = True, end
         except Unavailable as reason:
             self.is_open, self.unavailable, self.ok, self.absence = False, str(reason), None, reason
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
-        except PartlyCollected as partly:
-            self._partly(partly.problems)
-            self.ok = True
+        except (InputEnded, PartlyCollected) as partly:
+            self._wrong.append("; ".join(partly.problems))
+            for problem in partly.problems:
+                self._logger.tell("partial", problem, cause=problem)
+            self.ok, self.ended = True, partly if isinstance(partly, InputEnded) else None
         if self.is_open and self.knowledge.is_due:
             told = self._survive(self.knowledge.read, "cannot tell its facts")
             facts += told or []
             if told is None:
                 self._wrong.append("its facts are missing")
-
-    def _partly(self, problems: Sequence[str]) -> None:
-        self._wrong.append("; ".join(problems))
-        for problem in problems:
-            self._logger.tell("partial", problem, cause=problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Final
 
 SLACK: Final = 0.5
@@ -17,6 +18,8 @@ are at most 15 s apart: for so long a new series stays on a page of metrics.
 """
 FIRST: Final = 2
 SECOND: Final = 10**9
+IS_LAST: Final = ContextVar("IS_LAST", default=False)
+"""True while a collector is read for the last time: then everything is due, since no later reading has it."""
 HOUR: Final = 3600.0
 
 
@@ -34,8 +37,12 @@ class Pace:
         self._read, self._due, self._readings = 0, 0, 0
 
     def is_due(self, at: int) -> bool:
-        """Return whether to read in the tick `at` (ns), always if the clock was set back; then, the next is not due."""
-        if self._read <= at < self._due and self._readings >= FIRST:
+        """
+        Return whether to read in the tick `at` (ns), in any case in the last one; then, the next is not due.
+
+        If the clock was set back, it is due.
+        """
+        if self._read <= at < self._due and self._readings >= FIRST and not IS_LAST.get():
             return False
         self._readings += 1
         seconds = self._interval - SLACK - (self._shift if self._readings == FIRST else 0)

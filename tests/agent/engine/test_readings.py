@@ -420,7 +420,7 @@ def test_a_tick_asks_nothing_of_a_collector_that_found_nothing_until_it_is_tried
     pipeline = build(Devices("gpu", absent=1), Files("a"), Files("absent", absent=1000), retry=3600.0)
     assert read(pipeline, 1)[0] == {"a": 1}
     begun, request = [], Sampler.request
-    monkeypatch.setattr(Sampler, "request", lambda sampler, at: (begun.append(sampler.name), request(sampler, at))[1])
+    monkeypatch.setattr(Sampler, "request", lambda its, at, **_: (begun.append(its.name), request(its, at))[1])
     assert read(pipeline, 2)[0] == {"a": 2}
     assert begun == ["a"]
     pipeline.samplers[0].due = pipeline._readings._wake = 0.0
