@@ -26,7 +26,7 @@ OWN = {
     "chipwatch.contract.testing",
     "chipwatch_sinks.stdout.table",
 }
-NETWORK = {"chipwatch.service.life", "chipwatch.jobs.verdict.rules", "email", "http.client", "ssl", "zlib"}
+NETWORK = {"chipwatch.service.life", "email", "http.client", "ssl", "zlib"}
 LIST = """
 import atexit, sys
 atexit.register(lambda: print("LOADED", *sys.modules, file=sys.stderr))

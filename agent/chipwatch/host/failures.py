@@ -6,7 +6,7 @@ The file is replaced as a whole, under a lock. Its name is of this machine alone
 
 from __future__ import annotations
 
-import zlib
+from binascii import crc32
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,7 +41,7 @@ class Failure(NamedTuple):
 def file_of(state: Path, root: Path, sys: Path) -> Path:
     """Return the file of this machine, by its machine-id and its board's asset tag, the instance id on EC2."""
     identity = text(root / "etc/machine-id"), text(sys / "class/dmi/id/board_asset_tag")
-    return state / f"failures-{zlib.crc32(repr(identity).encode()):08x}.json"
+    return state / f"failures-{crc32(repr(identity).encode()):08x}.json"
 
 
 def read(path: Path) -> list[Failure]:
