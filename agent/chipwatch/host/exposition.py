@@ -23,10 +23,10 @@ import msgspec
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, new, start_after
 
 QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
-SERIES_TEXT: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
-"""The first part of a sample: name and labels."""
-SAMPLE_REST: Final = re.compile(r'[ \t]*+([^\s#{}"]++)(?:[ \t]++([^\s#]++))?+[ \t\r]*+(?:#.*)?')
-"""The rest of a sample: value, time and an exemplar."""
+SERIES_TEXT: Final = re.compile(r'\s*+(([^\s{}"#]*+)(?:[ \t]*+\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?+)')
+"""Name and labels: first both, then each."""
+SAMPLE: Final = re.compile(SERIES_TEXT.pattern + r'\s*+([^\s#{}"]++)(?:\s++([^\s#]++))?+\s*+(?:#.*)?')
+"""Name and labels, value, time and an exemplar; blanks are those that `float` ignores."""
 LABEL: Final = re.compile(rf"\s*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|{QUOTED})\s*+(?:=\s*+{QUOTED})?\s*+(?:,|$)\s*+")
 META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED})(?:[ \t]++(.*))?')
 NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -150,7 +150,9 @@ class ExpositionReader:
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
         self._texts: dict[str, _Series] = {}
-        """The series for each text of name and labels in a page, in its order."""
+        """The series for each text of name and labels."""
+        self._same: dict[str, _Series] = {}
+        """The same for the last page, in its order, each series once; empty if a line had more than text and value."""
         self._series: dict[tuple[Metric | str, Dimensions], _Series] = {}
         """The series by metric, and the start times of counters by the name of the family."""
         self._metrics: dict[Metric, Metric] = {}
@@ -164,7 +166,7 @@ class ExpositionReader:
         """Return the points of a page, stamped `at`, at most `room`, and a message for each kind of problem in it."""
         problems: list[str] = []
         lines, cut = self._lines(answer, problems)
-        comments = [line for line in lines if line[:1] == "#"]
+        comments = [line for line in lines if line < "$" and line[:1] == "#"]  # one comparison for most lines
         if comments != self._comments:
             self._describe(comments)
         if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
@@ -199,11 +201,12 @@ class ExpositionReader:
 
     def _again(self, lines: Sequence[str], most: int) -> list[_Series]:
         """Return what `_found` does if the page differs from the last one in its numbers only, else nothing."""
-        if len(lines) == len(self._texts):
-            numbers, selected = ",".join(map(str.removeprefix, lines, self._texts)), list[_Series]()
+        if len(lines) == len(self._same):
+            numbers, selected = ",".join(map(str.removeprefix, lines, self._same)), list[_Series]()
             with suppress(ValueError):  # the page has another series, or a malformed line
-                if f",{numbers}".count(", ") == len(lines):
-                    for series, value in zip(self._texts.values(), numbers_of(numbers), strict=True):
+                # A line that begins with a space does not begin with a text.
+                if f",{numbers}".count(", ") == len(lines) and min(lines) > "!":
+                    for series, value in zip(self._same.values(), numbers_of(numbers), strict=True):
                         if isfinite(value):
                             series.value = value
                             if series.metric is not NO_POINT:
@@ -235,22 +238,26 @@ class ExpositionReader:
                 series, number = (texts[head], last) if head in texts else self._stamped(line, head, last, scale, at)
                 value = float(number) if "_" not in number else number_of(number)  # a call less for most lines
             except ValueError:
-                bad = bad or line
-                continue
-            if series.seen == page:
+                try:  # what is known by its spaces may have a blank or an exemplar in the place of a number
+                    series, number = self._stamped(line, "", "", scale, at)
+                    value = number_of(number)
+                except ValueError:
+                    bad = bad or (line.strip() and line)
+                    continue
+            if series.seen == page and series.metric is not NO_POINT:
                 is_twice = True
                 continue
-            by_text[head] = series
+            by_text[head], series.seen = series, page
             if isfinite(value):
                 series.value = value
                 if series.metric is not NO_POINT:
                     if len(selected) == most:
                         left = 1 + length_hint(rest)
                         break
-                    series.seen = page
                     selected.append(series)
         # What stands before the last space of a sample with a time is not its text.
-        self._texts = by_text if by_text.keys() <= texts.keys() else texts
+        self._same = by_text if by_text.items() <= texts.items() else {}
+        self._texts = self._same or texts
         self._bad = bad and (self._bad or bad)
         if bad:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
@@ -261,23 +268,18 @@ class ExpositionReader:
     def _stamped(self, line: str, head: str, time: str, scale: int, at: int) -> tuple[_Series, str]:
         """Return the series of a new line, or of one with a time, and its value as text; raise ValueError."""
         text, _, number = head.rpartition(" ")
-        if not (text in self._texts and number[:1] not in ("", "#") and time[:1].isdigit()):
-            named = SERIES_TEXT.match(line)
-            rest = named and SAMPLE_REST.fullmatch(line, named.end())
-            if not named or not rest:
-                if line.isspace():
-                    return LEFT_OUT, "nan"
+        if text not in self._texts:
+            if not (sample := SAMPLE.fullmatch(line)):
                 raise ValueError(line)
-            text = named[0].strip()
+            text, name, braces, number, time = sample.groups("")
             if text not in self._texts:
-                self._parse_text(text, named[1], named[2])
-            number, time = rest.groups("")
+                self._parse_text(text, name, braces)
         is_stale = time != "" and at - number_of(time) * scale > STALE
         return LEFT_OUT if is_stale else self._texts[text], number
 
-    def _parse_text(self, text: str, name: str, braces: str | None) -> None:
+    def _parse_text(self, text: str, name: str, braces: str) -> None:
         """Parse the name and labels of a series, and remember the series; raise ValueError."""
-        name, labels = labels_of(name, braces or "")
+        name, labels = labels_of(name, braces)
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
         # An empty label is an absent one; keys that begin with HIDDEN are reserved for the agent.
@@ -311,10 +313,9 @@ class ExpositionReader:
         """Read the comments about families; if they say something new, all series must be parsed again."""
         self._comments = comments
         meta: dict[str, dict[str, str]] = {}
-        for match in map(META.match, comments):
-            if match:
-                word, plain, quoted, text = match.groups()
-                meta.setdefault(plain or unescaped(quoted), {}).setdefault(word, (text or "").strip())
+        for match in filter(None, map(META.match, comments)):
+            word, plain, quoted, text = match.groups()
+            meta.setdefault(plain or unescaped(quoted), {}).setdefault(word, (text or "").strip())
         if meta != self._meta:
             self._meta = meta
             self._texts.clear()

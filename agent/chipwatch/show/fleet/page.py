@@ -153,7 +153,7 @@ class NodePageReader:
         if not match or not (words := text[match.end() :].split()):
             return None, b""
         try:
-            series = series_of(*labels_of(match[1], match[2] or ""))
+            series = series_of(*labels_of(match[2], match[3] or ""))
         except ValueError:
             return None, b""
         if len(words) == 1 and head:
