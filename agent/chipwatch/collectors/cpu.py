@@ -67,13 +67,8 @@ def _psutil_times(cores: bool, psutil: Any) -> Times:  # noqa: FBT001  # bound b
 
 
 @cache
-def _core(name: str) -> Dimensions:
-    return Dimensions(cpu=name.removeprefix("cpu"))
-
-
-@cache
-def _core_mode(name: str, mode: str) -> Dimensions:
-    return _core(name) | {"mode": mode}
+def _core(name: str, **mode: str) -> Dimensions:
+    return Dimensions(cpu=name.removeprefix("cpu"), **mode)
 
 
 class CpuCollector(Collector):
@@ -158,7 +153,7 @@ class CpuCollector(Collector):
     def _core_times(self, times: Times, at: int, kept: LastValues) -> Iterator[Datapoint]:
         for name, ticks in times.items():
             for mode in self._modes if name != "cpu" else ():
-                dims = _core_mode(name, mode)
+                dims = _core(name, mode=mode)
                 count, life = ticks[MODES.index(mode)], self._lives.get(dims)
                 if life is None:
                     life = self._lives[dims] = kept.life(f"{name} {mode}", at)

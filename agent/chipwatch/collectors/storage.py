@@ -225,10 +225,9 @@ class StorageCollector(Collector):
         self._mountstats.close()
 
     def _lines(self) -> list[MountLine]:
-        try:
+        with suppress(OSError):
             return list(parsed(self._read("mountinfo")))
-        except OSError:
-            return []
+        return []
 
     def _read(self, name: str) -> bytes:
         """Read a file of process 1, or of this process if that is forbidden; raise OSError."""

@@ -90,11 +90,7 @@ def _csv(records: Iterable[JobRecord], kind: type[JobRecord]) -> Iterator[str]:
     plain = [name for name in kind.__struct_fields__ if name not in ("seconds", "idle", "joules")]
     yield csv_line([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES), *(f"joules_{state}" for state in STATES)])
     for record in records:
-        values = (getattr(record, name) for name in plain)
+        values = (json.dumps(it) if isinstance(it := getattr(record, name), list | dict) else it for name in plain)
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
         joules = [record.joules.get(state, 0) for state in STATES]
-        yield csv_line([*map(_cell, values), *spent[0], *spent[1], *joules])
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list | dict) else value
+        yield csv_line([*values, *spent[0], *spent[1], *joules])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from functools import partial
 from os import pread
 from pathlib import Path
@@ -189,10 +190,9 @@ def count(data: str | bytes) -> int | None:
 
 def text(path: Path) -> str:
     """Return the text of a file, at most 16 MiB, with escapes for bytes that are not UTF-8; "" if unreadable."""
-    try:
+    with suppress(OSError):
         return KeptFile(path).read(PAGE).decode(errors="backslashreplace").strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def link(path: str | Path) -> str:
@@ -223,20 +223,17 @@ def close_all(*parts: Closes | None) -> None:
 
 def open_kept(path: Path) -> KeptFile | None:
     """Return the open file, or None if it cannot be opened."""
-    try:
+    with suppress(OSError):
         return KeptFile(path)
-    except OSError:
-        return None
+    return None
 
 
 def boot_time(proc: Path) -> int | None:
     """Return the time of the boot (ns since the epoch), or None; the kernel shifts it when the clock is set."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         for line in (proc / "stat").read_bytes().splitlines():
             if line.startswith(b"btime "):
                 return int(line.split()[1]) * 1_000_000_000
-    except (OSError, ValueError, IndexError):
-        pass
     return None
 
 

@@ -126,7 +126,8 @@ class JobsCollector(Collector):
             granted = self._by_environment(processes.values())
         missing = owners.missing | allocations.missing
         plain = [grant for grant in granted if grant.source == "kubelet" or not grant.device.isdecimal()]
-        if len(plain) < len(granted) and self._is_sliced():
+        # with MIG, Slurm numbers the instances of all GPUs together
+        if len(plain) < len(granted) and any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*")):
             granted = plain
             missing["numbers"] = "with MIG, Slurm numbers the GPUs differently: jobs have what they use"
         named = {group.owner.key: group.owner for group in self._groups.values()} if granted else {}
@@ -194,10 +195,6 @@ class JobsCollector(Collector):
                 granted[process.owner.cgroup][1].update(process.devices)
         named = ((device, owner) for owner, devices in granted.values() for device in sorted(devices))
         return [Allocation(device, owner, "environment") for device, owner in named]
-
-    def _is_sliced(self) -> bool:
-        """Return True if a GPU has MIG instances: Slurm then numbers the instances of all GPUs together."""
-        return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
     def _states(self, owners: Mapping[int, Owner], stats: dict[int, bytes]) -> tuple[dict[int, float], dict[int, str]]:
         """

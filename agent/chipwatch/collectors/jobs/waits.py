@@ -116,10 +116,9 @@ class Waits:
 
     def stat(self, pid: int) -> bytes:
         """Return /proc/PID/stat, which stays open; b"" if it cannot be read."""
-        try:
+        with suppress(OSError):
             return self.files.read(pid, "stat")
-        except OSError:
-            return b""
+        return b""
 
     def delay(self, pid: int) -> float | None:
         """Return the seconds in which a process's main thread was ready to run but had no CPU; None if unknown."""

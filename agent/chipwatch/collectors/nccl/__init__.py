@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -144,22 +143,24 @@ class NcclCollector(Collector):
         environs = {pid: read(f"{proc}/{pid}/environ", MAX_BYTES) for pid in jobs}
         ports = {pid: port_of(environ, self._config.port) for pid, environ in environs.items()}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
-        problems: dict[tuple[str, str, str], JobCollectives] = {}
+        problems = {
+            owner.key: JobCollectives(owner, problem=HIDDEN)
+            for pid, owner in jobs.items() if not os.access(f"{proc}/{pid}/fd", os.R_OK)
+        }  # fmt: skip
         for pid, address, is_here in listeners(proc, ports):
             if is_here:
                 jobs_by_address.setdefault(address, {})[pid] = jobs[pid]
             else:
                 problems[jobs[pid].key] = JobCollectives(jobs[pid], problem=ELSEWHERE)
-        for pid, owner in jobs.items():
-            if not os.access(f"{proc}/{pid}/fd", os.R_OK):
-                problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))
         starts = {(owner.key, start_of(environs[pid])): (pid, owner) for pid, owner in jobs.items()}
         dumps: list[JobCollectives] = []
         if places := [(start, *process) for (_, start), process in starts.items() if start]:
             from chipwatch.collectors.nccl.flight import read_dumps
 
-            with suppress(TimeoutError):  # what was read by then is known the next time
+            try:
                 dumps = self._reading.ask(PATIENCE, read_dumps(proc, places, time.time_ns()))
+            except TimeoutError:  # what was read by then is known the next time
+                dumps = [JobCollectives(owner, problem="PyTorch's dumps take too long to read") for *_, owner in places]
             self._reading.close()
         self._others = [*problems.values(), *dumps]
         endpoints: dict[tuple[str, int], RasService] = {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
+from operator import index
 from pathlib import Path
 from pickle import _Unpickler  # the one in Python, whose codes are a table
 from typing import Any, ClassVar, Final, NamedTuple
@@ -17,23 +19,29 @@ from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import JobCollectives, Owner, Rank
 
 MAX_BYTES: Final = 1 << 22
-"""Most bytes of a dump; one of 2,000 collectives with deep stacks, PyTorch's default, has about 0.5 MB."""
-MAX_CONTAINERS: Final = 1 << 18
-"""Most dictionaries, lists and pairs of a dump; a collective has about 20."""
+"""
+Most bytes of a dump, and characters of its groups' ranks: 100,000 have 700,000. A dump of 2,000 collectives with deep
+stacks, PyTorch's default, has about 0.5 MB.
+"""
+MAX_CODES: Final = 1 << 19
+"""Most bytes of a dump that may be CODES, which bounds time and memory; a collective has 70 to 150."""
+MAX_GROUPS: Final = 128
+"""Most groups of ranks of a dump; a rank is in about 30."""
 MAX_FILES: Final = 256
 """Most dumps that are read of a job."""
+MAX_CPU: Final = 1.0
+"""Seconds of CPU after which the other dumps of a job are left to the next reading; 8 of 2,000 collectives take 0.9."""
 MAX_WHAT: Final = 128
-"""Most characters of the name of a collective and its group."""
+"""Most characters of a key, and of the name of a collective and its group; the rest is cut off."""
 OLDEST: Final = 3600 * 10**9
 """Time (ns) for which a dump says something about a job that still runs."""
 APART: Final = 25 * 10**9
 """Time (ns) within which ranks dump together; the older dump of a rank is of another time."""
 WAITS: Final = 2 * APART
 """Time (ns) that a collective must have waited when it was dumped: ranks of a job that goes on are apart for less."""
-CONTAINERS: Final = b"}](\x86"
-CODES: Final = CONTAINERS + b"\x80N\x88\x89KMJG\x8aXqrhjeu."
+CODES: Final = b"}](\x86\x80N\x88\x89KMJG\x8aXqrhjeu."
 """The codes of a pickle as PyTorch writes it: containers, constants, numbers, texts, the memo, ends."""
-FAULT: Final = f"not a whole dump of collectives of the job's user, of at most {MAX_BYTES >> 20} MiB"
+FAULT: Final = "not a whole dump of collectives, or too large: docs/why.md has the limits"
 
 
 class PlainUnpickler(_Unpickler):
@@ -45,11 +53,12 @@ class PlainUnpickler(_Unpickler):
         """Make a list of the last two values."""
         self.stack[-2:] = [self.stack[-2:]]
 
-    def load_long(self: Any) -> None:
-        """Add a number of at most 64 bits: of longer ones as keys a writer could choose those with the same hash."""
-        self.stack.append(int.from_bytes(self.read(ord(self.read(1)))[:8], "little", signed=True))
+    def load_items(self: Any) -> None:
+        """Fill a dictionary; keys are short texts, since long ones take long, and numbers can be made to collide."""
+        items = self.pop_mark()
+        self.stack[-1].update(zip((key[:MAX_WHAT] for key in items[::2]), items[1::2], strict=True))
 
-    dispatch |= {ord("\x86"): load_pair, ord("\x8a"): load_long}
+    dispatch |= {ord("\x86"): load_pair, ord("u"): load_items}
 
 
 class Step(NamedTuple):
@@ -63,31 +72,35 @@ class Step(NamedTuple):
     """That one, such as `all_reduce 651 of default_pg`."""
 
 
-Steps = Mapping[tuple[str, tuple[str, ...]], Step]
-"""The name of a group and its ranks, none where the dump does not have them, as with gloo -> the rank's place in it."""
+Steps = Mapping[tuple[int, int], Step]
+"""The hash of a group's name and ranks, and their number, 0 where the dump has none -> the rank's place in it."""
 
 
 def steps(data: bytes, moment: int) -> Steps:
     """
     Return where a rank is in each group by its dump, written at `moment` (ns since the epoch).
 
-    Messages between two ranks do not count. Any error is raised if it is not a whole dump.
+    Messages between two ranks do not count. If it is not a whole dump or too large, any error is raised, or it is {}.
     """
-    if sum(map(data.count, CONTAINERS)) > MAX_CONTAINERS:
+    if len(data) - len(data.translate(None, CODES)) > MAX_CODES:
         raise ValueError
     dump = PlainUnpickler(BytesIO(data)).load()
-    ranks = {name: (*group["ranks"].split(","),) for name, group in dump["pg_config"].items()}
-    by_group = dict.fromkeys(ranks.items(), Step())
-    for entry in dump["entries"]:
-        (name, purpose), number, place = entry["process_group"], int(entry["collective_seq_id"]), int(entry["pg_id"])
-        group, status = (name, ranks.get(name, ())), dump.get("pg_status", {}).get(str(place), {})
+    entries, ranks = dump["entries"], {name: group["ranks"] for name, group in dump["pg_config"].items()}
+    if sum(map(len, ranks.values())) > MAX_BYTES or len(entries) > MAX_CODES // 32:
+        raise ValueError
+    groups = {name: (hash((name, text)), text.count(",") + 1) for name, text in ranks.items()}
+    by_group = dict.fromkeys(groups.values(), Step())
+    for entry in entries:
+        (name, purpose), operation = entry["process_group"], entry["profiling_name"][:MAX_WHAT].rpartition(":")[2]
+        number, place = index(entry["collective_seq_id"]), index(entry["pg_id"])
+        group, status = groups.get(name, (hash(name), 0)), dump.get("pg_status", {}).get(str(place), {})
         is_over = entry["state"] == "completed" or number <= status.get("last_completed_collective", -1)
         if not entry["is_p2p"]:
             before = by_group.get(group, Step())
-            what = " of ".join((f"{entry['profiling_name'].rpartition(':')[2]} {number}", purpose or name))
+            what = " of ".join((f"{operation} {number}", (purpose or name)[:MAX_WHAT]))
             is_first = not (is_over or before.number) and moment - entry["time_created_ns"] >= WAITS
             by_group[group] = Step(number, number, what[:MAX_WHAT]) if is_first else before._replace(last=number)
-    return by_group
+    return by_group if len(by_group) <= MAX_GROUPS else {}
 
 
 def report(owner: Owner, dumps: Mapping[int, Steps]) -> Iterator[JobCollectives]:
@@ -101,7 +114,7 @@ def report(owner: Owner, dumps: Mapping[int, Steps]) -> Iterator[JobCollectives]
         inside = {rank for rank, step in here.items() if step.what == what}
         absent = {rank for rank, step in here.items() if step.last < number or step.number == number} - inside
         if number:
-            waits.append((f"{what}, in which {len(inside)} of {len(group[1]) or len(here)} ranks wait", inside, absent))
+            waits.append((f"{what}, in which {len(inside)} of {group[1] or len(here)} ranks wait", inside, absent))
     waiting = {rank for _, inside, _ in waits for rank in inside}
     waits.sort(key=lambda each: (bool(each[2]), waiting.isdisjoint(each[2]), len(each[1])))
     for lag, _, absent in waits[-1:]:
@@ -117,26 +130,39 @@ def read_dumps(proc: Path, starts: Iterable[tuple[str, int, Owner]], now: int) -
     process. `now`: ns since the epoch.
     """
     for start, pid, owner in starts:
-        folder, _, name = start.rpartition("/")
         dumps: dict[int, Steps] = {}
-        fault = ""
+        fault, path = "", f"{proc}/{pid}/root{start}"
         try:
             uid = Path(f"{proc}/{pid}").stat().st_uid
-            with os.scandir(f"{proc}/{pid}/root{folder}") as entries:
-                files = {each.name.removeprefix(name): each for each in entries if each.name.startswith(name)}
-            written = {rank: files[rank].stat(follow_symlinks=False).st_mtime_ns for rank in files if rank.isdecimal()}
+            written = dict(_written(path, uid, now))
+            until = time.thread_time() + MAX_CPU  # not counting the files of others
             oldest = max(owner.since or 0, now - OLDEST, max(written.values(), default=0) - APART)
-            for rank in [rank for rank, at in written.items() if at > oldest][:MAX_FILES]:
-                dumps[int(rank)] = found = _read(files[rank].path, uid, written[rank])
+            for rank in (recent := [rank for rank, at in written.items() if at > oldest][:MAX_FILES]):
+                if time.thread_time() > until:
+                    raise TimeoutError(f"{len(dumps)} of {len(recent)} are read so far")
+                dumps[rank] = found = _read(f"{path}{rank}", uid, written[rank])
                 fault = fault if found else f"PyTorch's dump {start}{rank}: {FAULT}"
+            yield from report(owner, dumps)
         except OSError as problem:
             fault = f"PyTorch's dumps at {start}: {os_text(problem)}"
-        yield from report(owner, dumps)
         if fault:
             yield JobCollectives(owner, problem=fault)
 
 
-@lru_cache(4 * MAX_FILES)
+def _written(start: str, uid: int, now: int) -> Iterator[tuple[int, int]]:
+    """Yield the rank of each file of a user, and when it was written (ns since the epoch), until `now`."""
+    folder, _, name = start.rpartition("/")
+    with os.scandir(folder) as entries:
+        for each in entries:
+            rank = each.name.removeprefix(name)
+            if rank.isdecimal() and f"{name}{int(rank)}" == each.name:
+                with suppress(FileNotFoundError):  # anybody may remove a file of a shared folder
+                    about = each.stat(follow_symlinks=False)
+                    if stat.S_ISREG(about.st_mode) and about.st_uid == uid and about.st_mtime_ns <= now:
+                        yield int(rank), about.st_mtime_ns
+
+
+@lru_cache(2 * MAX_FILES)
 def _read(path: str, uid: int, written: int) -> Steps:
     """Return what a file of a user says, written at a time (ns since the epoch); {} if it is not a whole dump."""
     # a path opens no device, and waits for no pipe

@@ -113,18 +113,15 @@ class RasService:
         """Return a complete answer; raise OSError or ValueError."""
         answer, deadline = bytearray(), time.monotonic() + TIMEOUT
         with socket.create_connection((self.host, self.port), CONNECT) as connection:
+            connection.settimeout(TIMEOUT)
             connection.sendall(QUESTION)
-            while data := self._receive(connection, deadline):
+            while data := connection.recv(1 << 16):
                 answer += data
+                if time.monotonic() > deadline:
+                    raise TimeoutError
                 if len(answer) > MAX_BYTES:
                     raise UnreadableAnswer(f"the answer has over {MAX_BYTES >> 20} MiB")
         return parse(answer, self.jobs if self.is_shared else ())
-
-    def _receive(self, connection: socket.socket, deadline: float) -> bytes:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        return connection.recv(1 << 16)
 
     @property
     def is_shared(self) -> bool:

@@ -208,7 +208,7 @@ class Gpu(Part):
             for part in self.all_parts:
                 part.restart()
         elif slow:
-            self._is_failing = self.query.is_failing()
+            self._is_failing = len(self.query.broken) > len({name.partition(".")[0] for name in self.query.answered})
             self._is_silent = not points and not self.health.query.answered
         if self.lost or self.query.reset or self._is_failing or self._fields.action in STOPS:
             self.points.put("gpu.state", 0)

@@ -101,10 +101,6 @@ class NvmlQuery:
         self.answered.add(name)
         return answer
 
-    def is_failing(self) -> bool:
-        """Return True if more groups failed than answered in this tick."""
-        return len(self.broken) > len({name.partition(".")[0] for name in self.answered})
-
     def failed(self, key: Hashable, name: str, code: int) -> None:
         """Handle the error `code` of a query; raise Lost."""
         if code in UNSUPPORTED or code == nvml.NVML_ERROR_NO_PERMISSION:
