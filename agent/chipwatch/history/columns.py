@@ -209,7 +209,7 @@ class _Reader:
         self._left = self._most_points
         for line in _lines(path, self.recorded):
             self.take(line)
-        if (tail := tail_of(path)).exists():
+        if (tail := tail_of(path)).is_file():
             with suppress(NotARecording):
                 for line in _lines(tail, self.recorded):
                     self.take(line)

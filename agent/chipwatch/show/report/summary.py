@@ -103,9 +103,8 @@ class RunSummary:
         Call it after the command has ended and the pipeline is closed.
         """
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
-        shown = shlex.join(words)
-        ran = duration(command.seconds)
-        yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
+        how = f"{code}{_signal(code - 128)} after {duration(command.seconds)}"
+        yield f"chipwatch: {one_line(shlex.join(words), LONGEST)} ended with {how}"
         yield from self.details(command)
         for path in recorded:
             size = amounts.binary(path.stat().st_size)

@@ -39,7 +39,7 @@ def write(files: Sequence[Path], output: Path, price: float | None, grid: str | 
         output.write_bytes(text)
     except OSError as problem:
         raise CommandError(f"--output {output}: {os_text(problem)}") from problem
-    return f"{output}: {len(text) / 1e6:.1f} MB; open it in a browser"
+    return f"{one_line(str(output))}: {len(text) / 1e6:.1f} MB; open it in a browser"
 
 
 def page(recordings: Sequence[Recorded], terms: ReportTerms, live: int | None = None) -> str:
@@ -98,7 +98,6 @@ def _names(recordings: Sequence[Recorded]) -> list[str]:
         next((each[name] for name in CHOICES["machine"] if each.get(name)), file)
         for each, file in zip(dims, files, strict=True)
     ]
-    for names in (hosts, files):
-        if len({*names}) == len(names):
-            return [one_line(name, LONGEST) for name in names]
-    return [one_line(f"{n}: {file}", LONGEST) for n, file in enumerate(files, 1)]
+    numbered = [f"{n}: {file}" for n, file in enumerate(files, 1)]
+    unique = next(names for names in (hosts, files, numbered) if len({*names}) == len(names))
+    return [one_line(name, LONGEST) for name in unique]

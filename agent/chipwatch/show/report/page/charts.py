@@ -67,10 +67,9 @@ class TimeBuckets:
         """
         cuts, runs = self._filled(curve.times, is_rate=bool(curve.increases)), list[int]()
         for number, _, _ in cuts:
-            if runs and number == runs[-2] + runs[-1]:
-                runs[-1] += 1
-            else:
-                runs += (number, 1)
+            if not runs or number != runs[-2] + runs[-1]:
+                runs += (number, 0)
+            runs[-1] += 1
         parts = [curve.values[i:j] for _, i, j in cuts]
         means = [round(curve.mean(i, j) / unit) for _, i, j in cuts]
         low = [mean - round(min(part) / unit) for mean, part in zip(means, parts, strict=True)]
@@ -111,10 +110,9 @@ def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Itera
              **(buckets[n].encoded(curve, unit) if is_drawn else {})}
             for n, curve, stats in read
         ]  # fmt: skip
-        rate = "/s" if metric.kind is Kind.COUNTER else ""
         yield {
-            "metric": one_line(name), "unit": one_line(metric.unit, LONGEST) + rate, "main": name in overview,
-            "quantum": unit, "series": series,
+            "metric": one_line(name), "unit": one_line(metric.unit, LONGEST) + "/s" * (metric.kind is Kind.COUNTER),
+            "main": name in overview, "quantum": unit, "series": series,
         }  # fmt: skip
 
 

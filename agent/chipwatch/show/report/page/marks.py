@@ -68,10 +68,9 @@ def _marks(kind: str, text: str, moments: Iterable[tuple[int, str]]) -> Iterator
     """Yield an event for each group of moments without a pause of PAUSE; it names the GPUs."""
     groups: list[list[tuple[int, str]]] = []
     for moment in sorted(moments):
-        if groups and moment[0] - groups[-1][-1][0] <= PAUSE:
-            groups[-1].append(moment)
-        else:
-            groups.append([moment])
+        if not groups or moment[0] - groups[-1][-1][0] > PAUSE:
+            groups.append([])
+        groups[-1].append(moment)
     for group in groups:
         gpus = sorted({gpu for _, gpu in group if gpu}, key=lambda gpu: (len(gpu), gpu))
         where = f" on GPU {', '.join(gpus)}" if gpus else ""

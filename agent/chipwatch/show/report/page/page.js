@@ -633,7 +633,7 @@
   const keyOf = (name, dims) => JSON.stringify([name, Object.entries(dims).sort()]), known = data.count, mostBuckets = 2000;
   const drawn = new Map(data.live ? data.charts.flatMap((chart) => chart.drawn.map((series) => [keyOf(chart.metric, series.dims), series])) : []);
   const shapeOf = (charts) => JSON.stringify(charts.map((chart) => [chart.metric, chart.series.map((series) => Boolean(series.runs))]));
-  let slots = [], renewAt = performance.now() + 15_000;
+  let slots = [], isFull = false, renewAt = performance.now() + 15_000;
 
   /** Put a reading into the bucket of its time (s); a counter counts from zero after a new start, and after a fall. */
   function put(slot, value, at) {
@@ -642,7 +642,8 @@
     if (isCounter && (!before || at <= before.at)) return;
     const rise = before && (start !== before.start || value < before.value) ? value : value - before?.value;
     const reading = isCounter ? rise / (at - before.at) : value, place = Math.floor((at - axisStart) / data.step);
-    if (place < known) return;
+    if (place >= mostBuckets && !isFull) { isFull = true; renewAt = Math.min(renewAt, 15_000); } // at most a load in 15 s
+    if (place < known || place >= mostBuckets) return;
     for (; data.count <= place; data.count++) {
       xs.push(axisStart + (data.count + 0.5) * data.step);
       for (const {values} of drawn.values()) for (const list of Object.values(values)) list.push(null);
@@ -660,10 +661,17 @@
     (line.row ?? []).forEach((value, n) => { if (value !== null && slots[n]?.series) put(slots[n], value, line.at / 1e9); });
   }
 
+  /** Return what the server answers; if it cannot read the recording, throw its reason. */
+  async function text(place) {
+    const answer = await fetch(place), body = await answer.text();
+    if (!answer.ok) throw new Error(body.trim());
+    return body;
+  }
+
   /** Take words, tables, events and statistics from the page as it is now; load it again if it has other charts. */
   async function renew() {
-    const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html"), now = await unpacked(page);
-    if (shapeOf(now.charts) !== shapeOf(data.charts) || data.count > mostBuckets) { location.reload(); return; }
+    const page = new DOMParser().parseFromString(await text("./"), "text/html"), now = await unpacked(page);
+    if (shapeOf(now.charts) !== shapeOf(data.charts) || isFull) { location.reload(); return; }
     byId("headline").replaceWith(page.getElementById("headline"));
     for (const table of document.querySelectorAll("section.table")) table.remove();
     byId("figures").before(...page.querySelectorAll("section.table"));
@@ -676,7 +684,7 @@
   async function follow() {
     const when = document.querySelector(".when");
     try {
-      const {first, next, lines} = await (await fetch(data.live.next)).json(), now = performance.now();
+      const {first, next, lines} = JSON.parse(await text(data.live.next)), now = performance.now();
       if (first > data.live.next) { location.reload(); return; }
       data.live.next = next;
       lines.forEach(take);
@@ -696,7 +704,7 @@
       zoom(zoomed);
       when.textContent = `live, ${moment(xs.at(-1))} UTC`;
     } catch (problem) {
-      when.textContent = `live, but it does not answer: ${problem.message}`;
+      when.textContent = `not live: ${problem.message}`;
     }
     setTimeout(follow, 1000 * data.live.seconds);
   }

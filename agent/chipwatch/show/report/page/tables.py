@@ -91,9 +91,8 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
 def tables(usage: ReportedUsage, marks: Sequence[Sequence[Mark]]) -> Iterator[str]:
     """Yield the tables; `marks`: the events of each recording."""
     runs = usage.runs
-    if runs[1:]:
-        yield _table("Recordings", [_of_run(ReportedUsage([run], usage.terms)) for run in runs])
     for title, rows in (
+        ("Recordings", [(run, _of_run(ReportedUsage([run], usage.terms))) for run in runs if runs[1:]]),
         ("Devices", [(run, _of_device(device)) for run, device in usage.devices]),
         ("Jobs", [(run, row) for run in runs for row in _of_jobs(run)]),
         ("Processes", [(run, _cells(run.metrics, "process")) for run in runs]),
@@ -106,7 +105,6 @@ def tables(usage: ReportedUsage, marks: Sequence[Sequence[Mark]]) -> Iterator[st
 def _of_run(usage: ReportedUsage) -> dict[str, Cell]:
     run, top = usage.runs[0], usage.losses()[:1]
     return {
-        "recording": run.name,
         "file": one_line(run.recorded.path.name, LONGEST),
         "began, UTC": moment(run.recorded.started),
         "length": duration(run.seconds, 2),

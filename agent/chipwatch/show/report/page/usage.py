@@ -127,27 +127,23 @@ class Loss(NamedTuple):
 class RecordedDevice:
     """Sums over one accelerator of a recording."""
 
-    def __init__(self, key: DeviceKey) -> None:
-        self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST), ""
+    def __init__(self, key: DeviceKey, curves: Sequence[Curve], seconds: float) -> None:
+        """Compute the sums from its curves in a recording of `seconds`."""
+        self.key, self.name = key, one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST)
+        models = (one_line(curve.dims.get("model", ""), LONGEST) for curve in curves)
+        self.model = next(filter(None, models), "")
         self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
         """Metric -> its curves."""
-        self.idle: defaultdict[str, float] = defaultdict(float)
-        """Cause -> seconds without a kernel."""
-        self.waiting = 0.0
-        """Seconds in which kernels only waited."""
-        self.throttled: defaultdict[str, float] = defaultdict(float)
-        """Reason -> seconds of throttling; reasons may overlap."""
-        self.busy = self.seconds = 0.0
-        """Seconds with a kernel; seconds of which the use is known."""
-        self.joules: float | None = None
+        for curve in curves:
+            self.curves[curve.metric.name].append(curve)
         self.basis = ""
         """Note behind the energy: " by power" if its counter stands still."""
-
-    def account(self, seconds: float) -> None:
-        """Compute the sums from the curves of a recording of `seconds`."""
         self.idle, kinds = totals(self.curves["gpu.idle.time"], "cause"), totals(self.curves["gpu.busy.time"], "kind")
+        """Cause -> seconds without a kernel."""
         self.busy, self.waiting = math.fsum(kinds.values()), kinds[WAITING]
+        """Seconds with a kernel, and of these the ones in which kernels only waited."""
         self.throttled = totals(self.curves["gpu.throttled"], "reason")
+        """Reason -> seconds of throttling; reasons may overlap."""
         self.throttled.pop(LITTLE_TO_DO, None)
         self.by_state = totals(self.curves["gpu.energy.by_state"], "state")
         """State -> joules."""
@@ -157,6 +153,7 @@ class RecordedDevice:
             self.busy = seconds * min(100.0, mean) / 100
             self.idle["unknown"] = seconds - self.busy
         self.seconds = self.busy + math.fsum(self.idle.values())
+        """Seconds of which the use is known."""
         drawn = None if power is None else power * seconds
         if self.joules is not None and amounts.stands_still(self.joules, drawn):
             self.joules, self.basis = None, " by power"
@@ -170,18 +167,14 @@ class ReportedRun:
         self.recorded, self.name = recorded, name
         self.seconds = (recorded.ended - recorded.started) / 1e9 or recorded.interval or 1.0
         self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
-        devices: dict[DeviceKey, RecordedDevice] = {}
+        parts: defaultdict[DeviceKey, list[Curve]] = defaultdict(list)
         for series in recorded.columns:
-            if not -LARGEST < min(series.values) <= max(series.values) < LARGEST:
-                continue
-            curve = Curve(series, recorded)
-            self.metrics[curve.metric.name].append(curve)
-            if key := whole_of(device_of(curve.dims)):
-                device = devices.setdefault(key, RecordedDevice(key))
-                device.curves[curve.metric.name].append(curve)
-                device.model = device.model or one_line(curve.dims.get("model", ""), LONGEST)
-        for device in devices.values():
-            device.account(self.seconds)
+            if -LARGEST < min(series.values) <= max(series.values) < LARGEST:
+                curve = Curve(series, recorded)
+                self.metrics[curve.metric.name].append(curve)
+                if key := whole_of(device_of(curve.dims)):
+                    parts[key].append(curve)
+        devices = {key: RecordedDevice(key, curves, self.seconds) for key, curves in parts.items()}
         cut = {key[:1] for key in devices if key[1:] and devices[key].seconds}
         shown = {key for key in devices if devices[key].seconds and key not in cut}
         self.devices = [devices[key] for key in sorted(shown, key=device_order)]

@@ -257,10 +257,10 @@ def json_lines(count=60):
 
 def test_the_command_writes_the_page_of_json_lines(here, tmp_path):
     (tmp_path / "run.jsonl.gz").write_bytes(gzip.compress("\n".join(json_lines()).encode()))
-    output = tmp_path / "out.html"
+    output = tmp_path / "out\033.html"
     done = here("report", tmp_path / "run.jsonl.gz", "-o", output, "--price", "2", "--grid", "FR")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{output}: 0.1 MB; open it in a browser\n"
+    assert done.stdout == f"{tmp_path}/out\\x1b.html: 0.1 MB; open it in a browser\n"
     assert "1 GPU on trn-7 for 59 s: 50 % of 59.0 GPU seconds busy, for $0.03." in text_of(output.read_text())
 
 

@@ -33,9 +33,8 @@ def recorded(*columns, host="node-7", path="run.chipwatch", **more):
     started = min(column.times[0] for column in columns)
     ended = max(column.times[-1] for column in columns)
     dims = {"hostname": host} if host else {}
-    return Recorded(
-        Path(path), started, ended, 1.0, dims, sorted(columns, key=lambda column: column.metric.name), **more
-    )
+    ordered = sorted(columns, key=lambda column: column.metric.name)
+    return Recorded(Path(path), started, ended, 1.0, dims, ordered, **more)
 
 
 def sums(rates):
