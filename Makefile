@@ -33,7 +33,6 @@ test: lint unit
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
-	@env SECONDS=$(or $(SECONDS),60) $(BIN)/python -m tests.search
 
 # Charts, modules, task definitions, units and packages, checked by the programs that will read them.
 test-deploy-files: $(VENV)/dev.stamp tools
