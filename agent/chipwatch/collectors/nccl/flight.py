@@ -166,9 +166,9 @@ def _written(start: str, uid: int, now: int) -> Iterator[tuple[int, int]]:
 def _read(path: str, uid: int, written: int) -> Steps:
     """Return what a file of a user says, written at a time (ns since the epoch); {} if it is not a whole dump."""
     # a path opens no device, and waits for no pipe
-    with suppress(Exception), open(path, "rb", 0, opener=lambda name, _: os.open(name, os.O_PATH | SAFE)) as place:
-        about = os.fstat(place.fileno())
+    with suppress(Exception), open(path, "rb", 0, opener=lambda n, _: os.open(n, getattr(os, "O_PATH", 0) | SAFE)) as f:
+        about = os.fstat(f.fileno())
         if stat.S_ISREG(about.st_mode) and about.st_uid == uid and about.st_size <= MAX_BYTES:
-            with Path(f"/proc/self/fd/{place.fileno()}").open("rb") as file:
+            with Path(f"/proc/self/fd/{f.fileno()}").open("rb") as file:
                 return steps(file.read(MAX_BYTES), written)
     return {}
