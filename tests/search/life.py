@@ -190,13 +190,13 @@ def _hurry() -> None:
     library = ctypes.CDLL(os.fspath(Path(table).with_name("libnvidia-ml.so.1")))
     collect, seen = nvidia.NvidiaCollector.collect, [Path(table).stat().st_mtime_ns]
 
-    def collect_anew(self: Any, at: int) -> Any:
+    def collect_from_new_answers(self: Any, at: int) -> Any:
         if (now := Path(table).stat().st_mtime_ns) != seen[0]:
             seen[0] = now
             library.fakeLoad()
         return collect(self, at)
 
-    nvidia.NvidiaCollector.collect = collect_anew
+    nvidia.NvidiaCollector.collect = collect_from_new_answers
 
 
 def _with_small_batches(init: Callable[..., None], most: int) -> Callable[..., None]:
