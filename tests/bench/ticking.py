@@ -17,8 +17,8 @@ from chipwatch.engine.clock import Pipeline
 from chipwatch_sinks.stdout import StdoutSink
 
 GROWTH_RUNS = 3
-FIRST = 1000
-"""Ticks after which caches are full."""
+WARM = 3
+"""So many times the ticks that count go before: caches are full then, and what is done each 5 or 10 s has been done."""
 PAGES = 64e3
 """Bytes (16 pages) that the allocator may move over the whole run before it is called growth."""
 
@@ -89,26 +89,26 @@ def tick_child(seconds: int) -> None:
 
 
 def growth(effort: Effort) -> list[Figure]:
-    """Tick as fast as it goes in a child; compare its memory after the first 1,000 ticks with that at the end."""
+    """Tick as fast as it goes in a child; compare its memory before the last quarter with that at the end."""
     ticks = effort.growth_ticks
     runs = [json.loads(ask("ticking", "growth", str(ticks))) for _ in range(GROWTH_RUNS if ticks >= 10_000 else 1)]
     grown = [(run[-1] - run[0]) / 1e3 for run in runs]
     course = "; ".join(" ".join(f"{n / 1e6:.2f}" for n in run) for run in runs)
     how = (
-        f"RSS after {ticks} ticks less RSS after {FIRST}: the real pipeline, json to /dev/null, ticked without a pause;"
-        f" up to {PAGES / 1e3:.0f} kB count as none. MB from {FIRST} ticks on: {course}"
+        f"RSS after {ticks} ticks less RSS before, after {WARM * ticks} others: the real pipeline, json to /dev/null, ticked"
+        f" without a pause; up to {PAGES / 1e3:.0f} kB count as none. MB from there on: {course}"
     )
     return [Figure(f"growth over {ticks} ticks", "kB", PAGES / 1e3, grown, how)]
 
 
 def growth_child(ticks: int) -> None:
-    """Tick so often; print the resident bytes after the first 1,000, and nine times from there to the end."""
+    """Tick three times so often, then so often; print the resident bytes before these ticks and nine times until the end."""
     told, sys.stdout = sys.stdout, Path("/dev/null").open("w")  # noqa: SIM115  until the end
     seen = []
 
     def run(pipeline, duration):
-        for n in range(ticks + 1):
-            if n >= FIRST and (n - FIRST) % ((ticks - FIRST) // 9) == 0:
+        for n in range(-WARM * ticks, ticks + 1):
+            if n >= 0 and n % max(1, ticks // 9) == 0:
                 seen.append(rss())
             pipeline.tick()
             while any(route.spool.ledger.spooled for route in pipeline.routes):
