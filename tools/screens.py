@@ -18,12 +18,12 @@ from chipwatch.commands.verdict import as_text
 from chipwatch.history.columns import load_run
 from chipwatch.jobs.verdict.expect import parse
 from chipwatch.jobs.verdict.judge import judge
+from chipwatch.show.fleet import screen as fleet_screen
 from chipwatch.show.fleet.node import FleetNode
-from chipwatch.show.fleet.screen import compose as compose_fleet
 from chipwatch.show.top.machine import MachineState
 from chipwatch.show.top.program import PALETTES, render
 from chipwatch.show.top.replay import frames, jobs
-from chipwatch.show.top.screen import Look, Notes, compose
+from chipwatch.show.top.screen import Notes, compose
 from chipwatch.show.top.view import View
 
 FULL: Final = (120, 36)
@@ -106,7 +106,7 @@ def fleet_nodes() -> list[FleetNode]:
 
 
 def _fleet(clock: float) -> list[Text]:
-    return _shown(compose_fleet(fleet_nodes(), Look(View(), *WIDE), "every 2 s", clock=clock))
+    return _shown(fleet_screen.compose(fleet_nodes(), fleet_screen.FleetView(), WIDE, "every 2 s", clock=clock))
 
 
 def verdict(at: int) -> str:

@@ -33,7 +33,10 @@ def page(address, past=None):
 def nodes_of(agent, *words):
     done = agent.run("top", "--json", *words)
     nodes = {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
-    assert done.returncode == any("error" in node for node in nodes.values()), done.stderr
+    is_silent, is_unfit = (
+        {word in node.values() or word in node for node in nodes.values()} for word in ("error", "not fit")
+    )
+    assert done.returncode == (1 if True in is_silent else 3 if True in is_unfit else 0), done.stderr
     return nodes
 
 

@@ -24,7 +24,7 @@ FOREIGN: Final[Mapping[str, Sequence[str]]] = TABLES["foreign"]
 """Command -> options that only other commands of its word have."""
 ALTERNATIVES: Final = (
     ("json", "csv"), ("token_file", "password_file"), ("hosts", "prometheus"), ("expect", "expect_from"),
-    ("once", "duration"),
+    ("once", "duration"), ("csv", "by"),
 )  # fmt: skip
 """Pairs of options of which a command takes only one; `hosts` are its words."""
 

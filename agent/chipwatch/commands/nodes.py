@@ -5,42 +5,54 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
 
-from chipwatch.base.table import TableColumn, csv_line, table
 from chipwatch.commands import health
 from chipwatch.commands.configured import configured
 from chipwatch.commands.output import OK, report, say_if_slow, show
 from chipwatch.contract.errors import CommandError
+from chipwatch.jobs.verdict.callers import NOT_FIT
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.fleet import program
+from chipwatch.show.fleet.groups import FOLDED, grouped, label_of
 from chipwatch.show.fleet.hosts import addresses
-from chipwatch.show.fleet.node import FleetNode, of_agent
+from chipwatch.show.fleet.node import DOUBTED, FleetNode, of_agent
 from chipwatch.show.fleet.poll import Access, Poller, complete
-from chipwatch.show.fleet.screen import COLUMNS, chosen, summary
+from chipwatch.show.fleet.screen import FleetView, as_csv, as_table, chosen
 from chipwatch.show.fleet.store import PromStore
 
 TIMEOUT: Final = 15.0
 """Seconds after which a node that has not answered counts as silent."""
-INTERVAL, STORE_INTERVAL = 2.0, 15.0
-"""Seconds between two requests to a node, and to a store, which gets few new samples per minute."""
+INTERVAL, MANY_INTERVAL, STORE_INTERVAL = 2.0, 5.0, 15.0
+"""
+Seconds between two requests to a node, to each of more than FOLDED nodes, whose agents read every 5 s, and to a store,
+which gets few new samples per minute.
+"""
+UNFIT: Final = 3
+"""Exit code if a node is not fit, or not believed."""
 
 
 def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: None) -> Poller | PromStore:
     """Return the nodes or the store that the options name; raise ConfigError."""
     access = Access(**{name: getattr(given, name) for name in Access._fields if hasattr(given, name)})
+    by = label_of(getattr(given, "by", ""))
     if hasattr(given, "prometheus"):
-        return PromStore(given.prometheus, access, interval or STORE_INTERVAL, wake)
-    return Poller(addresses(given.hosts, by_ssh=hasattr(given, "ssh")), access, interval or INTERVAL, wake)
+        return PromStore(given.prometheus, access, interval or STORE_INTERVAL, wake, by)
+    nodes = addresses(given.hosts, by_ssh=hasattr(given, "ssh"))
+    return Poller(nodes, access, interval or (MANY_INTERVAL if len(nodes) > FOLDED else INTERVAL), wake, by)
 
 
 def print_nodes(given: SimpleNamespace) -> int:
-    """Print a line for each node; raise ConfigError, or CommandError if a node is silent or none matches."""
-    every = getattr(given, "every", None)
+    """
+    Print a line for each node or group; return UNFIT if a node is not fit.
+
+    Raise ConfigError, or CommandError if a node is silent or none matches.
+    """
+    every, view = getattr(given, "every", None), FleetView(by=getattr(given, "by", ""))
     if given.hosts or hasattr(given, "prometheus"):
         asked = source(given, every)
         asked.start()
@@ -54,18 +66,23 @@ def print_nodes(given: SimpleNamespace) -> int:
                 report(asked.trouble, OK)
         finally:
             asked.close()
-        every = None
+        every, view.labels = None, asked.labels
     else:
         nodes = [_here(given)]
-    show(_text(given, nodes, compact=every is not None))
+    show(_text(given, nodes, view, compact=every is not None))
     while every is not None:
         time.sleep(max(every, 0.1))
-        show(_text(given, [_here(given)], compact=True))
+        show(_text(given, [_here(given)], view, compact=True))
     if silent := sum(node.word == "silent" for node in nodes):
-        raise CommandError(f"{silent} of {len(nodes)} nodes {'is' if silent == 1 else 'are'} silent")
-    if not any(chosen(node, given) for node in nodes):
+        raise CommandError(_told(silent, len(nodes), "silent"))
+    if not (shown := [node for node in nodes if chosen(node, given)]):
         raise CommandError("no node has what was asked for")
-    return OK
+    unfit = sum(node.word in (DOUBTED, NOT_FIT) for node in shown)
+    return report(_told(unfit, len(shown), NOT_FIT), UNFIT) if unfit else OK
+
+
+def _told(count: int, every: int, what: str) -> str:
+    return f"{count} of {every} nodes {'is' if count == 1 else 'are'} {what}"
 
 
 def _here(given: SimpleNamespace) -> FleetNode:
@@ -80,29 +97,16 @@ def _here(given: SimpleNamespace) -> FleetNode:
         return FleetNode(name, str(problem))
 
 
-def _text(given: SimpleNamespace, nodes: Sequence[FleetNode], *, compact: bool = False) -> str:
+def _text(given: SimpleNamespace, nodes: Sequence[FleetNode], view: FleetView, *, compact: bool = False) -> str:
     nodes = [node for node in nodes if chosen(node, given)]
     if hasattr(given, "json") or compact:
-        text = msgspec.json.encode({"nodes": nodes})
+        lists: dict[str, Any] = {"nodes": nodes} | ({"groups": []} if view.by else {})
+        for word, (line, each) in grouped(nodes, view.by, view.labels).items():
+            lists["groups"].append({"group": word, **msgspec.to_builtins(line), "nodes": [node.node for node in each]})
+            del lists["groups"][-1]["node"]
+        text = msgspec.json.encode(lists)
         return (text if compact else msgspec.json.format(text, indent=1)).decode()
-    return "\n".join((_csv if hasattr(given, "csv") else _lines)(nodes))
-
-
-def _lines(nodes: Sequence[FleetNode]) -> Iterator[str]:
-    yield from summary(nodes)
-    yield from table(
-        TableColumn([column.title, *(column.cell(node)[0] for node in nodes)], not column.left, ("-",))
-        for column in COLUMNS
-    )
-
-
-def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
-    """Yield a header, then a line for each node; spaces separate several jobs, users or causes."""
-    yield csv_line(FleetNode.__struct_fields__)
-    for node in nodes:
-        row = msgspec.structs.asdict(node)
-        row["idle"] = [f"{cause}={number:g}" for cause, number in node.idle.items()]
-        yield csv_line(" ".join(value) if isinstance(value, list) else value for value in row.values())
+    return "\n".join(as_csv(nodes) if hasattr(given, "csv") else as_table(nodes, view))
 
 
 def screen(given: SimpleNamespace) -> int:

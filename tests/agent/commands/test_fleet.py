@@ -33,17 +33,20 @@ def test_nodes_are_printed_as_table_json_and_csv(here):
         assert "nothing listens there (Connection refused)" in done.stdout
         text = done.stdout.splitlines()
         assert text[:2] == ["3 nodes: 1 silent, 1 not fit, 1 answer", "GPUs 16: busy 13, lost 1, free 2"]
-        assert [line.split()[0] for line in text[3:]] == [
-            "127.0.0.3:1",
-            *(f"127.0.0.{n}:{double.port}" for n in (2, 1)),
-        ]
+        names = ["127.0.0.3:1", *(f"127.0.0.{n}:{double.port}" for n in (2, 1))]
+        assert [line.split()[0] for line in text[3:]] == names
         nodes = json.loads(here(*words, "--json").stdout)["nodes"]
         assert nodes[1]["lost"] == 1
         assert "verdict" not in nodes[2]
         rows = [*csv.DictReader(io.StringIO(here(*words, "--csv").stdout))]
         assert (rows[1]["jobs"], rows[2]["jobs"], rows[2]["busy"]) == ("'=1+2", "41337", "7")
-        only = json.loads(here("top", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
-        assert [node["lost"] for node in only] == [1]
+        done = here("top", "--json", "--verdict", "Not-Fit", words[2])
+        assert (done.returncode, done.stderr) == (3, "chipwatch: 1 of 1 nodes is not fit\n")
+        assert [node["lost"] for node in json.loads(done.stdout)["nodes"]] == [1]
+        groups = json.loads(here(*words, "--json", "--by", "job").stdout)["groups"]
+        assert [(group["group"], len(group["nodes"])) for group in groups] == [("-", 1), ("=1+2", 1), ("41337", 1)]
+        rows = here(*words, "--by", "verdict").stdout.splitlines()[2:]
+        assert [row.split()[0] for row in rows[:3]] == ["verdict", "silent:", "127.0.0.3:1"]
         only = json.loads(here(*words, "--json", "--job", "41337").stdout)["nodes"]
         assert [node["node"] for node in only] == [nodes[2]["node"]]
         answering = f"127.0.0.1:{double.port}"
@@ -58,6 +61,7 @@ def test_nodes_are_printed_as_table_json_and_csv(here):
      (["top", "--once", "n1", "--prometheus", "http://x"], "HOST, --prometheus: give one of them"),
      (["top", "--once", "n1", "--token-file", "a", "--password-file", "b"], "give one of them"),
      (["top", "--once", "n1", "--verdict", "well"], "--verdict well: no such choice"),
+     (["top", "--once", "n1", "--by", "a b"], "--by a b: expected job, user, verdict, or the name of a label"),
      (["top", "n1"], "`chipwatch top --once` prints the nodes once")],
 )  # fmt: skip
 def test_wrong_words_are_named(here, words, error):

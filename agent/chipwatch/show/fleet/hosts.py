@@ -51,6 +51,8 @@ class NodeAddress(NamedTuple):
     port: int = 0
     """0 for ssh's default port."""
     path: str = "/metrics"
+    partition: str = ""
+    """The partition of Slurm that names it; "" without one."""
 
 
 def addresses(words: Iterable[str], *, by_ssh: bool, run: Run | None = None) -> list[NodeAddress]:
@@ -60,7 +62,7 @@ def addresses(words: Iterable[str], *, by_ssh: bool, run: Run | None = None) -> 
     for count, node in enumerate(each):
         if count >= MOST:
             raise ConfigError(TOO_MANY)
-        if nodes.setdefault(node.name, node) != node:
+        if nodes.setdefault(node.name, node)[:-1] != node[:-1]:
             name = f"{node.name} ({node.scheme}://{node.host}{node.path * (node.scheme != 'ssh')})"
             nodes[name] = node._replace(name=name)
     return [*nodes.values()]
@@ -132,8 +134,9 @@ def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
         command = ("sinfo", "--noheader", "--Node", "--format=%N", f"--partition={name}")
     if not (words := run(command).split()):
         raise ConfigError(f"slurm:{name}: {command[0]} names no node")
-    for word in words:
-        yield from _nodes(word, by_ssh=by_ssh, run=run)
+    partition = "" if name[0].isdigit() else name
+    nodes = (node for word in words for node in _nodes(word, by_ssh=by_ssh, run=run))
+    yield from (node._replace(partition=partition) for node in nodes)
 
 
 def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:

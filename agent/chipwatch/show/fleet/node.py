@@ -42,8 +42,10 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     if rules[0][1].gauge
 }
 """Gauge of a rule of the verdict -> the lowest and the highest value at which no rule applies."""
-POLLED: Final = frozenset({*KINDS, *LIMITS})
-"""The metrics from which a line is computed."""
+MACHINE: Final = "target_info"
+"""Name on a page of the series whose labels describe the machine."""
+POLLED: Final = frozenset({*KINDS, *LIMITS, MACHINE})
+"""The metrics from which a line is computed, and the one with labels of the node."""
 LATE: Final = 300.0
 """Age (s) of unsent points above which delivery counts as late."""
 MOST_GPUS, MOST_WATTS, MOST_PERCENT = 4096, 100_000.0, 101.0

@@ -14,7 +14,7 @@ from chipwatch.config.naming.profiles import PLACEHOLDER, profile
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.jobs.verdict.rules import Seen
-from chipwatch.show.fleet.node import LAST_XID, POLLED, UTILIZATION
+from chipwatch.show.fleet.node import LAST_XID, MACHINE, POLLED, UTILIZATION
 
 PROFILES: Final = ("dcgm", "dcgm4.7", "node")
 MAX_KEPT: Final = 128 << 20
@@ -83,7 +83,7 @@ def names() -> dict[str, PageName]:
     table[OF_ONE], table[RATIO] = table[RATIO], table[RATIO]._replace(factor=1.0)
     last = Metric(LAST_XID, Kind.GAUGE, "1", "")
     table |= {name: PageName(last, 1.0, table[RATIO].labels) for name in LAST_XIDS}
-    return table
+    return table | {MACHINE: PageName(Metric(MACHINE, Kind.GAUGE, "1", ""), 1.0)}
 
 
 def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:

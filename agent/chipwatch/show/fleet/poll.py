@@ -27,7 +27,7 @@ from chipwatch.net.address import is_loopback
 from chipwatch.net.faults import read_secret
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.show.fleet.hosts import NodeAddress
-from chipwatch.show.fleet.node import WAITING, FleetNode, believed, summarise
+from chipwatch.show.fleet.node import WAITING, FleetNode, believed, short, summarise
 from chipwatch.show.fleet.page import NodePageReader, points_of
 
 TIMEOUT: Final = 3.0
@@ -106,10 +106,13 @@ class Poller:
     """Asks all nodes every `interval` seconds on daemon threads; calls `wake` about once per interval."""
 
     def __init__(
-        self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None]
+        self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None], by: str = ""
     ) -> None:
-        self.access, self.interval, self._wake, self.trouble = access, interval, wake, ""
+        """`by`: the label by which nodes are grouped, or ""."""
+        self.access, self.interval, self._wake, self.trouble, self._by = access, interval, wake, "", by
         self._nodes = [FollowedNode(address) for address in addresses]
+        self.labels = {each.name: [each.partition] for each in addresses if each.partition and by == "partition"}
+        """Node -> the values of the label."""
         self._clients: dict[FollowedNode, HttpClient] = {}
         """Nodes with a page -> the client for it."""
         self._reader, self._reading = NodePageReader(), threading.Lock()
@@ -214,6 +217,8 @@ class Poller:
                 raise Retryable("its page has no metrics that are known here")
             node.page = page
             node.take(summarise(node.address.name, seen, now))
+        if values := {short(item.dims[self._by]): 1 for item in seen if self._by in item.dims}:
+            self.labels[node.address.name] = [*values]
 
     # -- ssh
 
@@ -255,7 +260,7 @@ def ssh_command(address: NodeAddress, access: Access, words: str, *options: str)
 
 def client_of(address: NodeAddress, tls: ClientTls) -> HttpClient:
     """Return a client for the page of a node."""
-    _, scheme, host, port, path = address
+    _, scheme, host, port, path, _ = address
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
     return HttpClient(url, timeout=TIMEOUT, max_bytes=MAX_BODY, tls=tls, direct=True)
 

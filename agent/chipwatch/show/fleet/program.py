@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,30 +20,12 @@ from chipwatch.host.supervised_process import exit_text
 from chipwatch.show.fleet.node import FleetNode
 from chipwatch.show.fleet.page import points_of
 from chipwatch.show.fleet.poll import Poller, page_of, ssh_command
-from chipwatch.show.fleet.screen import chosen, compose
+from chipwatch.show.fleet.screen import FleetView, chosen, compose
 from chipwatch.show.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
 from chipwatch.show.top.program import Top, show
-from chipwatch.show.top.screen import Look
 from chipwatch.show.top.terminal import Terminal, refused
-from chipwatch.show.top.view import Row, View
-
-
-@dataclass
-class FleetView(View):
-    """The user's choices on the screen of a fleet."""
-
-    opened: Row | None = None
-    """The node that Enter has opened; None while the fleet is shown."""
-
-    def _act(self, key: str) -> None:
-        if key == "enter" and self.selected:
-            self.opened = self.selected
-            self.orders.append("quit")
-        elif key == "enter":
-            self._move(1)
-            self.message = "Enter opens the chosen node" if self.selected else "there is no node to open"
 
 
 class FleetSource(Source):
@@ -65,7 +46,8 @@ class FleetTop(Top):
 
     def __init__(self, given: SimpleNamespace, colors: str | None, env: Mapping[str, str]) -> None:
         super().__init__("fleet", colors, env)
-        self.view, self._given = FleetView(), given
+        by = getattr(given, "by", "")
+        self.view, self._given = FleetView(label=by, by=by), given
         self._nodes: list[FleetNode] = []
 
     def take(self, source: Any) -> None:
@@ -73,13 +55,13 @@ class FleetTop(Top):
         self.view.orders = [order for order in self.view.orders if order == "quit"]
         if self.view.paused:
             return
-        self._troubles = tuple(filter(None, (source.asked.trouble,)))
+        self._troubles, self.view.labels = tuple(filter(None, (source.asked.trouble,))), source.asked.labels
         nodes = [node for node in source.asked.lines() if chosen(node, self._given)]
         self._nodes = sorted(nodes, key=lambda node: node.place)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
-        return compose(self._nodes, Look(self.view, *size), mode, (*self.bugs, *self._troubles))
+        return compose(self._nodes, self.view, size, mode, (*self.bugs, *self._troubles))
 
 
 class NodeFrames(Live):

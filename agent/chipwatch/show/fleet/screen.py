@@ -1,27 +1,35 @@
-"""The fleet as text: a summary, a table with a row for each node, and a screen with both."""
+"""The fleet as text: a summary, a table with a row for each node or group, and a screen with both."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Final
 
+import msgspec
+
 from chipwatch.base.redaction import one_line
+from chipwatch.base.table import TableColumn, csv_line, table
+from chipwatch.show.fleet.groups import FOLDED, OWN, Labels, grouped
 from chipwatch.show.fleet.node import EITHER, FREE, NOT_KNOWN, FleetNode, totals
-from chipwatch.show.top.draw import Line, figure
-from chipwatch.show.top.machine import mean_of
+from chipwatch.show.top.draw import Line
+from chipwatch.show.top.graphs import PER_CELL, graph
+from chipwatch.show.top.machine import Trend
 from chipwatch.show.top.screen import GUIDES, Look, add_table, framed
-from chipwatch.show.top.table import Column, figures, fitting, has
-from chipwatch.show.top.view import Drawn
+from chipwatch.show.top.table import Column, figures, fitting, has, ordered
+from chipwatch.show.top.view import Drawn, Row, View
 
 ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degraded": "warn", "fit": "good"}
 MOST: Final = 4
 """Most causes in the summary."""
 
+SAMPLE, HOUR, GRAPH = 60.0, 60, 24
+"""Seconds between two samples of the last hour, the number of these, and of the values in its graph."""
 REST: Final = (FREE, EITHER, NOT_KNOWN)
 """Keys of `FleetNode.idle` that are not causes."""
 PERCENT: Final = "{:.0f} %".format
@@ -53,15 +61,84 @@ def note(node: FleetNode) -> tuple[str, str]:
 COLUMNS: Final = (
     Column("node", 24, lambda node: (node.node, "label"), left=True, snug=True),
     Column("verdict", 12, lambda node: (node.word or "-", ROLES.get(node.word, "")), left=True, snug=True),
-    Column("GPUs", 5, _gpus, lambda node: node.busy),
+    Column("GPUs", 11, _gpus, lambda node: node.busy, snug=True),
     figures("util", 5, attrgetter("utilization"), PERCENT),
     Column("idle, most by", 17, _idle, lambda node: node.idle_most[1], left=True, snug=True),
-    figures("power", 7, attrgetter("power"), lambda watts: f"{watts / 1000:.1f} kW", columns=100),
+    figures("power", 7, attrgetter("power"), lambda watts: f"{watts / 1000:.{watts < 1e5:d}f} kW", columns=100),
     figures("CPU", 5, attrgetter("cpu"), PERCENT, columns=100),
     Column("job", 16, lambda node: _names(node.jobs), left=True, snug=True, optional=True),
     Column("user", 10, lambda node: _names(node.users), columns=100, left=True, snug=True, optional=True),
     Column("delivery, and what is wrong", 0, note, left=True, rest=True),
 )  # fmt: skip
+
+
+@dataclass
+class FleetView(View):
+    """The user's choices on the screen of a fleet."""
+
+    label: str = ""
+    """The label of --by, or ""."""
+    by: str = ""
+    """The label, or the word of OWN, by which nodes are grouped now; "" if they are not."""
+    labels: Labels = field(default_factory=dict)
+    sizes: dict[Row, int] = field(default_factory=dict)
+    """Group -> its number of nodes; from the last drawing."""
+    unfolded: dict[Row, bool] = field(default_factory=dict)
+    """Group that was drawn -> True if its nodes are below it."""
+    past: dict[Row, Trend] = field(default_factory=dict)
+    """Utilization (%) of the last hour, of nodes and of groups."""
+    sampled: float = 0.0
+    """Time of the newest sample of `past` (s since the epoch)."""
+    opened: Row | None = None
+    """The node that Enter has opened; None while the fleet is shown."""
+
+    def _choose(self, key: str) -> None:
+        ways = [*dict.fromkeys(("", self.label, *OWN))]
+        if key == "b":
+            self.by = ways[(ways.index(self.by) + 1) % len(ways)]
+        else:
+            super()._choose(key)
+
+    def _enter(self) -> None:
+        if self.selected in self.sizes:
+            self.unfolded[self.selected] = not self.unfolded[self.selected]
+        elif self.selected:
+            self.opened = self.selected
+            self.orders.append("quit")
+        else:
+            self._move(1)
+            self.message = "Enter opens the chosen node" if self.selected else "there is no node to open"
+
+
+def columns_of(view: FleetView) -> Sequence[Column]:
+    """Return the columns for nodes, or for groups with their nodes below them."""
+
+    def name(row: FleetNode) -> tuple[str, str]:
+        size = view.sizes.get(row.key)
+        return f"{row.node} {size} node{'s' * (size > 1)}" if size else f"{'  ' * bool(view.by)}{row.node}", "label"
+
+    def past(row: FleetNode) -> tuple[str, str]:
+        if not (trend := view.past.get(row.key)):
+            return "-", ""
+        end = round(view.sampled * 1e9)
+        step = max(SAMPLE, (end - trend.first) / 1e9 / (GRAPH - 1))
+        return graph(trend.means(end, step, GRAPH, 2 * step), 1, 100)[0], "graph"
+
+    names = Column(view.by or "node", 24, name, left=True, snug=True)
+    hour = [Column("last hour", GRAPH // PER_CELL, past, columns=100, left=True)] if view.past else []
+    return names, *COLUMNS[1:-1], *hour, COLUMNS[-1]
+
+
+def rows_of(nodes: Sequence[FleetNode], view: FleetView) -> list[FleetNode]:
+    """Return the rows of a table in the user's order: nodes, or groups with the nodes of unfolded ones, each once."""
+    placed = partial(ordered, columns=columns_of(view), title=view.sorts[0], reverse=view.reverse)
+    groups = {line.key: (line, each) for line, each in grouped(nodes, view.by, view.labels).values()}
+    view.sizes = {key: len(each) for key, (_, each) in groups.items()}
+    rows: dict[Row, FleetNode] = {}
+    for line in placed([line for line, _ in groups.values()]):
+        below = placed(groups[line.key][1]) if view.unfolded.setdefault(line.key, len(nodes) <= FOLDED) else []
+        rows |= {line.key: line} | {node.key: node for node in below if node.key not in rows}
+    return [*rows.values()] if view.by else placed(nodes)
 
 
 def chosen(node: FleetNode, given: SimpleNamespace) -> bool:
@@ -93,34 +170,54 @@ def _round(number: float) -> str:
     return f"{round(number, 1):g}"
 
 
-def by_job(nodes: Sequence[FleetNode]) -> str:
-    """Return a line with the jobs on several nodes, the largest one first; "" if there is none."""
-    on = Counter(job for node in nodes for job in node.jobs)
-    rows = [(job, count) for job, count in on.most_common() if count > 1]
-    loads = {job: mean_of(node.utilization for node in nodes if job in node.jobs) for job, _ in rows[:MOST]}
-    texts = [f"{job} on {count} nodes, util {figure(loads[job], PERCENT)}" for job, count in rows[:MOST]]
-    return f"jobs: {'; '.join(texts)}{f'; {len(rows) - MOST} more' * (len(rows) > MOST)}" if texts else ""
-
-
 def compose(
-    nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
-) -> list[Line]:
-    """Return the lines of the screen, sorted as the user chose; `clock`: its time (s since the epoch), None for now."""
-    view, width, height = look
+    nodes: Sequence[FleetNode], view: FleetView, size: tuple[int, int], mode: str, troubles: Sequence[str] = (),
+    *, clock: float | None = None,
+) -> list[Line]:  # fmt: skip
+    """
+    Return the lines of the screen of `size` (columns, lines), from nodes with the worst one first.
+
+    `clock`: its time (s since the epoch), None for now.
+    """
+    (width, height), now = size, time.time_ns() / 1e9 if clock is None else clock
 
     def body() -> list[Line]:
         view.drawn = Drawn()
-        head = [[("chipwatch top", "title"), (f"  {time.strftime('%H:%M:%S', time.localtime(clock))}  {mode}", "dim")]]
-        head[0] += [("  paused", "warn")] if view.paused else []
+        at = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {mode}{', by ' * bool(view.by)}{view.by}"
+        head = [("chipwatch top", "title"), (f"  {at}", "dim"), ("  paused" * view.paused, "warn")]
         parts = summary(nodes)
         if len(parts) == 2 and sum(map(len, parts)) + 3 <= width:
             parts = ["   ".join(parts)]
-        lines: list[Line] = [*head, *([(text, "label")] for text in (*parts, by_job(nodes)) if text)]
+        lines: list[Line] = [head, *([(text, "label")] for text in parts)]
         lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
-        texts = ((node.node, node.word, *node.jobs, *node.users, note(node)[0]) for node in nodes)
+        names = ((node.node, *view.labels.get(node.node, ()), *node.jobs, *node.users) for node in nodes)
+        texts = ((*words, node.word, note(node)[0]) for node, words in zip(nodes, names, strict=True))
         shown = [node for node, words in zip(nodes, texts, strict=True) if has(view.filter, words)]
-        view.page = max(1, height - 7)
-        add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
+        view.page, rows = max(1, height - 7), rows_of(shown, view)
+        if now >= view.sampled + SAMPLE and any(node.seen for node in nodes):
+            view.sampled = now
+            for row in {row.key: row for row in (*nodes, *rows)}.values():
+                view.past.setdefault(row.key, Trend(most=HOUR)).put(round(now * 1e9), row.utilization)
+        add_table(lines, 0, rows, fitting(columns_of(view), rows, width), Look(view, width, height + 1))
         return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
 
-    return framed(look, GUIDES["fleet"], body)
+    return framed(Look(view, width, height), GUIDES["fleet"], body)
+
+
+def as_table(nodes: Sequence[FleetNode], view: FleetView) -> Iterator[str]:
+    """Yield the summary, and a table without its empty columns."""
+    rows = rows_of(nodes, view)
+    yield from summary(nodes)
+    yield from table(
+        TableColumn([column.title, *(column.cell(row)[0] for row in rows)], not column.left, ("-",))
+        for column in columns_of(view)
+    )
+
+
+def as_csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
+    """Yield a header, then a line for each node; spaces separate several jobs, users or causes."""
+    yield csv_line(FleetNode.__struct_fields__)
+    for node in nodes:
+        row = msgspec.structs.asdict(node)
+        row["idle"] = [f"{cause}={number:g}" for cause, number in node.idle.items()]
+        yield csv_line(" ".join(value) if isinstance(value, list) else value for value in row.values())

@@ -20,7 +20,7 @@ from chipwatch.jobs.verdict.rules import RULES, Seen
 from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.show.fleet.node import CPU, GPUS, KINDS, LIMITS, LONGEST, FleetNode, short, summarise
+from chipwatch.show.fleet.node import CPU, GPUS, KINDS, LIMITS, LONGEST, MACHINE, FleetNode, short, summarise
 from chipwatch.show.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
 from chipwatch.show.fleet.poll import Access
 
@@ -160,23 +160,30 @@ def _wrong() -> str:
 class PromStore:
     """Asks a store every `interval` seconds on a daemon thread; calls `wake` after each answer."""
 
-    def __init__(self, url: str, access: Access, interval: float, wake: Callable[[], None]) -> None:
-        """`url`: the store's address up to /api/v1. Raise ConfigError if it or a secret is invalid."""
-        self._client, self.interval, self._wake = PromClient(url, access), interval, wake
+    def __init__(self, url: str, access: Access, interval: float, wake: Callable[[], None], by: str = "") -> None:
+        """
+        Take the store's address up to /api/v1, and the label by which nodes are grouped, or "".
+
+        Raise ConfigError if the address or a secret is invalid.
+        """
+        self._client, self.interval, self._wake, self._by = PromClient(url, access), interval, wake, by
+        self.labels: dict[str, list[str]] = {}
+        """Node -> the values of the label."""
         self.url, self.access = url, access
         self._lines: dict[str, FleetNode] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self.trouble = f"{urlsplit(url).hostname}: no answer yet"
         self.is_complete = False
-        used = _either("used", "cpu")
+        used, keys = _either("used", "cpu"), ", ".join(filter(None, (BY, by)))
         self._queries = {
             "": f"{_of_one()} or {_either('used')}", "power": _either("power"),
             "state": _either("state", "last xid"), "gpus": _either("job"), "count": _either("count"),
             "delivery": _either("oldest", "gone"), "wrong": _wrong(),
             CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
-            "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
+            "nodes": " or ".join(f"count by ({keys}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
+            MACHINE: f'count by ({keys}) (last_over_time({MACHINE}{{{by}!=""}}[{FORGOTTEN}]))' if by else "",
         }  # fmt: skip
 
     def start(self) -> None:
@@ -209,14 +216,17 @@ class PromStore:
     def _nodes(self, at: float) -> Iterator[FleetNode]:
         answers, left = dict[str, list[Sample]](), MAX_ROWS
         for key, query in self._queries.items():
-            answers[key] = self._client.ask(query, left)
+            answers[key] = self._client.ask(query, left) if query else []
             left -= len(answers[key])
-        aliases = _aliases(labels for samples in answers.values() for labels, _ in samples)
+        every = [labels for samples in answers.values() for labels, _ in samples]
+        aliases = _aliases(every)
+        self.labels = _values(self._by, every, aliases)
+        answers.pop(MACHINE)
         seen: dict[str, list[Seen]] = defaultdict(list)
         agents: dict[str, set[str]] = defaultdict(set)
         for key, samples in answers.items():
             for labels, value in samples:
-                node = aliases.get(host_of(labels), "") or node_of(labels)
+                node = _name(labels, aliases)
                 if key == "delivery":  # only agents send these
                     agents[node].add(labels.get("instance", ""))
                 if key == "nodes":
@@ -244,6 +254,19 @@ def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
             if host and labels.get(key) and words[host].setdefault(key, labels[key]) != labels[key]:
                 gateways.add(host)
     return {host: node_of(by_label) for host, by_label in words.items() if host not in gateways}
+
+
+def _name(labels: Mapping[str, str], aliases: Mapping[str, str]) -> str:
+    return aliases.get(host_of(labels), "") or node_of(labels)
+
+
+def _values(by: str, series: Iterable[Mapping[str, str]], aliases: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return node -> the values of the label `by` on its series."""
+    values: dict[str, dict[str, int]] = defaultdict(dict)
+    for labels in series:
+        if word := own_label(labels, by):
+            values[_name(labels, aliases)][short(word)] = 1
+    return {node: [*words] for node, words in values.items()}
 
 
 def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[Seen]:

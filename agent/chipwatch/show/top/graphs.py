@@ -41,9 +41,7 @@ def graphs(machine: MachineState, view: View, width: int, room: int) -> list[Lin
         now = figure(values[-1]) if most or unit == " W" else figure(values[-1], scaled)
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
         roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
-        drawn: list[Line] = [[pair] for pair in zip(curve, roles, strict=True)]
-        if most and rows == 1:
-            drawn = [sparkline(values)]
+        drawn = [sparkline(values)] if most and rows == 1 else [[pair] for pair in zip(curve, roles, strict=True)]
         lines += [[(f"{text:{TITLE}.{TITLE}}", "label"), *part] for text, part in zip(texts, drawn, strict=False)]
     return [*lines, [(" " * TITLE, ""), (axis(cells, count * step, view.back), "dim")]]
 

@@ -152,9 +152,7 @@ class Live(Source):
 
     def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
         for sampler in pipeline.samplers:
-            if sampler.unavailable and sampler.name in self._config.collector:
-                yield f"{sampler.name}: {sampler.unavailable}"
-            elif sampler.ok is False:
-                yield f"{sampler.name}: {sampler.trouble or 'its last reading has not returned'}"
-            elif sampler.trouble:
-                yield f"{sampler.name}: {sampler.trouble}"
+            absent = sampler.unavailable if sampler.name in self._config.collector else None
+            silent = "its last reading has not returned" if sampler.ok is False else None
+            if why := absent or sampler.trouble or silent:
+                yield f"{sampler.name}: {why}"

@@ -75,10 +75,10 @@ def host_key(name: str, dims: Dimensions) -> str:
 
 
 class Trend:
-    """The last hour of one figure, at one sample per second."""
+    """The last hour of one figure, by default at one sample per second."""
 
-    def __init__(self, samples: Iterable[tuple[int, float]] = ()) -> None:
-        self._samples = deque(samples, HISTORY)
+    def __init__(self, samples: Iterable[tuple[int, float]] = (), most: int = HISTORY) -> None:
+        self._samples = deque(samples, most)
 
     def put(self, at: int, value: float | None) -> None:
         """Add a sample with its time (ns since the epoch); None is ignored."""

@@ -1,9 +1,8 @@
-"""Processes of the host, read from /proc: a row for each, and the details of one. Sends signals to them."""
+"""Processes of the host, read from /proc: a row for each, and the details of one."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -30,8 +29,6 @@ LONGEST: Final = 300
 """Most characters of a command line in a row."""
 MOST_ANCESTORS: Final = 16
 HERE: Final = "/proc"
-SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
-"""Key that a user presses -> signal."""
 
 
 class KnownProcess(NamedTuple):
@@ -167,26 +164,3 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
 def _named(proc: str, pid: int) -> str:
     process = stat_of(proc, pid)
     return f"{pid} {process[0]}" if process else f"{pid}"
-
-
-def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
-    """Send a signal to a process; return a message. It is not sent if its PID now belongs to another process."""
-    target = f"{process.pid} ({process.command[:40]})"
-    if sys.platform != "linux":
-        return "not sent: it needs Linux"
-    if proc != HERE:
-        return f"not sent: {proc} is of another machine or container"
-    try:
-        handle = os.pidfd_open(process.pid)
-    except (OSError, ValueError) as problem:
-        return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
-    try:
-        current = stat_of(proc, process.pid)  # read after opening the handle, which stays with its process
-        if not current or current[1].began != process.began:
-            return f"not sent: {target} has ended"
-        signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
-    except OSError as problem:
-        return f"not sent to {target}: {problem.strerror or problem}"
-    finally:
-        os.close(handle)
-    return f"sent {name} to {target}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
 from typing import Any, Final
@@ -22,11 +20,10 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
 from chipwatch.jobs.device_key import device_of
 from chipwatch.net.status_socket import NoAgent, ask
-from chipwatch.show.report.devices import FIGURES
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
 from chipwatch.show.top.machine import MachineState
-from chipwatch.show.top.processes import HERE, send
+from chipwatch.show.top.processes import HERE
 from chipwatch.show.top.replay import Player, jobs
 from chipwatch.show.top.screen import Notes, compose
 from chipwatch.show.top.terminal import Ended, Terminal, refused
@@ -124,7 +121,7 @@ class Top:
         """Messages about threads that a bug has ended."""
 
     def take(self, source: Any) -> None:
-        """Take new frames, unless paused; carry out the orders of keys."""
+        """Take new frames, unless paused; give the other keys to the source."""
         if not self.view.paused:
             for frame in source.new():
                 if source.rewound:
@@ -132,15 +129,8 @@ class Top:
                     self._jobs = []
                 self._take(frame)
         orders, self.view.orders = self.view.orders, []
-        for order in orders:
-            if order == "snapshot":
-                self.view.message = self._write()
-            elif order == "send":  # the user has confirmed the signal
-                process = next((each for each in self.machine.processes if each.key == self.view.asking), None)
-                sent = send(process, self.view.signal, self._proc) if process else "not sent: the process has ended"
-                self.view.message, self.view.asking = sent, None
-            elif order != "quit":
-                source.press(order)
+        for order in filter("quit".__ne__, orders):
+            source.press(order)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the lines of the screen."""
@@ -155,32 +145,6 @@ class Top:
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
         self._jobs = [*frame.why] if frame.holding else jobs(frame.points) or self._jobs  # the table names the holders
-
-    def _write(self) -> str:
-        """Write a snapshot to a file in the current folder; return a message."""
-        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
-        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
-        try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
-                json.dump(self.snapshot(), file, indent=1)
-        except OSError as problem:
-            return f"cannot write {path}: {problem.strerror or problem}"
-        return f"written: {path}"
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the current figures for JSON; unknown ones are left out."""
-        machine = self.machine
-        devices = []
-        for device in machine.devices:
-            figures = {name: value for name in FIGURES if (value := device.get(name)) is not None}
-            names = {"model": device.model, "flags": device.flags, "state": device.state[0]}
-            names |= {"job": device.job, "user": device.user}
-            texts = {name: text for name, text in names.items() if text}
-            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes]
-            devices.append({**dict(device.key), **texts, **figures, "processes": processes})
-        host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
-        time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
-        return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}
 
 
 def palette_of(name: str | None, env: Mapping[str, str]) -> str:

@@ -18,8 +18,8 @@ from chipwatch.show.top.accelerators import COMPACT
 from chipwatch.show.top.draw import Line, fit, flow, rule, scaled, shown, sides, width_of
 from chipwatch.show.top.graphs import graphs
 from chipwatch.show.top.machine import ListedProcess, MachineState
-from chipwatch.show.top.processes import HERE, SIGNALS, details
-from chipwatch.show.top.table import Column, figures, fitting, has, ordered, table, title_at
+from chipwatch.show.top.processes import HERE, details
+from chipwatch.show.top.table import Column, figures, fitting, has, ordered, table
 from chipwatch.show.top.view import Drawn, View
 
 SMALLEST: Final = (40, 10)
@@ -114,22 +114,23 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
     strip = strip[: max(1, room - (3 if every else 0))]
     lines = [*top, *strip]
     if every:
-        add_table(lines, 0, devices, accelerators.columns_of(devices, width), look)
+        columns = accelerators.columns_of(devices, width)
+        add_table(lines, 0, ordered(devices, columns, view.sorts[0], reverse=view.reverse), columns, look)
         lines += [] if devices else [[(f"nothing here has {view.filter!r}; Esc clears the filter", "warn")]]
     room = height - 1 - len(lines)
     processes = _processes(machine, view) if view.processes else []
     space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
     lines += graphs(machine, view, width, space)
     if processes and height - 1 - len(lines) >= 3:
-        add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
+        columns = fitting(PROCESS_COLUMNS, processes, width)
+        add_table(lines, 1, ordered(processes, columns, view.sorts[1], reverse=view.reverse), columns, look)
     view.page = max(1, height // 2)
     return lines
 
 
 def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
-    """Add a table to `lines`: a rule, the titles, and as many rows as fit, with the selected one among them."""
+    """Add a table of ordered rows to `lines`: a rule, the titles, as many rows as fit, the selected one among them."""
     view, width, height = look
-    items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
     rows = [item.key for item in items]
     count = max(0, min(len(items), height - len(lines) - 3))
     first = min(view.firsts[number], len(items) - count)
@@ -139,8 +140,6 @@ def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Seq
     view.firsts[number] = first
     drawn = view.drawn
     drawn.rows[number], drawn.columns[number] = rows, [column.title for column in columns]
-    drawn.titles[len(lines) + 1] = number, partial(title_at, columns, width)
-    drawn.lines |= dict(enumerate(rows[first : first + count], len(lines) + 2))
     drawn.hidden += len(items) - count
     mark = None if at is None else at - first
     shown = items[first : first + count]
@@ -182,12 +181,6 @@ def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Line:
     """Return the last line: a question, a message, or the keys and the choices."""
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
-    if view.asking:
-        pid = view.asking[0]
-        if view.signal:
-            return [(f"send {view.signal} to process {pid}? ", "warn"), ("y", "key"), (" yes, any other key no", "")]
-        choices = "  ".join(f"{key} {name}" for key, name in SIGNALS.items())
-        return [(f"signal {pid}: ", "warn"), (choices, ""), ("  any other key: none", "dim")]
     if view.message:
         return [(view.message, "warn")]
     above, hidden = sum(view.firsts), view.drawn.hidden

@@ -1,38 +1,29 @@
-"""The user's choices on the screen; keys and the mouse change them."""
+"""The user's choices on the screen; keys change them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from chipwatch.show.top.processes import SIGNALS
 
 STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
 """Zoom steps: seconds of one dot in the graphs."""
 FAR: Final = 1_000_000
 """More rows than any table has."""
-WHEEL: Final = 3
-"""Rows that one turn of the mouse wheel moves."""
 SWITCHES: Final = {
     "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
 }  # fmt: skip
 ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
-ORDERS: Final = {"q": "quit", "w": "snapshot"}
 Row = tuple[Any, ...]
 """Identity of a row: the key of a device; the PID, start and device of a process."""
 
 
 @dataclass
 class Drawn:
-    """The content of the last drawing, so that keys and clicks find their row or title."""
+    """The content of the last drawing, so that keys find their row or title."""
 
     rows: list[list[Row]] = field(default_factory=lambda: [[], []])
     """All rows of the two tables: devices, processes."""
-    lines: dict[int, Row] = field(default_factory=dict)
-    """Line of the screen -> the row on it."""
-    titles: dict[int, tuple[int, Callable[[int], str]]] = field(default_factory=dict)
-    """Line of the screen with titles -> number of its table, and a function from a cell to the title there."""
     columns: list[Sequence[str]] = field(default_factory=lambda: [(), ()])
     """Titles of the columns of each table."""
     hidden: int = 0
@@ -64,14 +55,10 @@ class View:
     """Index in STEPS; None shows all that is known, up to two seconds per dot."""
     back: float = 0
     """Seconds that the graphs end before now."""
-    asking: Row | None = None
-    """The process to which the user is about to send a signal."""
-    signal: str = ""
-    """The chosen signal, before its confirmation."""
     message: str = ""
     """Message about the last key."""
     orders: list[str] = field(default_factory=list)
-    """Orders to the program: quit, snapshot, send, or a key of a player."""
+    """Orders to the program: quit, or a key of a player."""
 
     @property
     def step(self) -> int:
@@ -84,26 +71,15 @@ class View:
         rows = self.drawn.rows
         return int(self.selected in rows[1] or not rows[0])
 
-    @property
-    def process(self) -> Row | None:
-        """The selected process."""
-        return self.selected if self.selected in self.drawn.rows[1] else None
-
     def press(self, key: str) -> None:
         """Act on a key, named as in `terminal.keys`."""
         self.message = ""
         page = self.page
         moves = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -FAR, "end": FAR}
-        moves |= {"wheel up": -WHEEL, "wheel down": WHEEL}
         if self.typing:
             self._type(key)
-        elif self.asking:
-            self._confirm(key)
         elif key in moves:
             self._move(moves[key])
-        elif key.startswith("click "):
-            _, x, y = key.split()
-            self._click(int(x), int(y))
         else:
             self._choose(key)
 
@@ -124,11 +100,11 @@ class View:
         elif key == "tab":
             other = self.drawn.rows[1 - self.table]
             self.selected = other[0] if other else self.selected
-        elif key in ("enter", "k"):
-            self._act(key)
+        elif key == "enter":
+            self._enter()
         else:
             self.back = max(0, self.back + times.get(key, 0))
-            self.orders.append(ORDERS.get(key, key))
+            self.orders.append("quit" if key == "q" else key)
 
     def _move(self, rows: int) -> None:
         """Move the selection by a number of rows."""
@@ -136,36 +112,12 @@ class View:
             at = every.index(self.selected) if self.selected in every else -(rows > 0)
             self.selected = every[min(max(at + rows, 0), len(every) - 1)]
 
-    def _click(self, x: int, y: int) -> None:
-        """Act on a click: select a row, show details of the selected process, or sort by a title."""
-        if self.help or self.details:
-            self.help = self.details = False
-        elif row := self.drawn.lines.get(y):
-            self.details = row == self.process
-            self.selected = row
-        elif y in self.drawn.titles:
-            table, title_at = self.drawn.titles[y]
-            title = title_at(x)
-            self.reverse = not self.reverse if self.sorts[table] == title else False
-            self.sorts[table] = title
-
-    def _act(self, key: str) -> None:
-        """Act on the selected process: show its details (Enter), or ask for a signal (k)."""
-        if not self.process:
-            self.message = "choose a process first: arrows, Tab, or a click"
-        elif key == "enter":
+    def _enter(self) -> None:
+        """Show or hide the details of the selected process."""
+        if self.selected in self.drawn.rows[1]:
             self.details = not self.details
         else:
-            self.asking, self.signal = self.process, ""
-
-    def _confirm(self, key: str) -> None:
-        """Take the key for a signal, then its confirmation; any other key cancels."""
-        if not self.signal and key in SIGNALS:
-            self.signal = SIGNALS[key]
-        elif self.signal and key == "y":
-            self.orders.append("send")
-        else:
-            self.asking, self.message = None, "nothing was sent"
+            self.message = "choose a process first: arrows, or Tab"
 
     def _type(self, key: str) -> None:
         """Take a key while the user types the filter."""

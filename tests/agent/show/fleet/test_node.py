@@ -138,22 +138,12 @@ def test_a_line_from_another_machine_has_plain_words():
 
 @pytest.mark.parametrize(
     "figures",
-    [
-        {"gpus": -4},
-        {"busy": 10**30},
-        {"idle": {"no_process": 1e308}},
-        {"power": 1e308},
-        {"utilization": -1e308},
-        {"gpus": 4, "busy": 5},
-        {"gpus": 4, "lost": 5},
-        {"idle": {"data": -1.0, "other": 2.0}},
-        {"gpus": 8, "idle": {"no_process": 8.0, "data": 8.0}},
-        {"gpus": 8, "busy": 6, "lost": 6},
-        {"gpus": 8, "busy": 4, "lost": 1, "idle": {"free": 4.0}},
-        {"jobs": ["x"] * 5000},
-    ],
+    [{"gpus": -4}, {"busy": 10**30}, {"idle": {"no_process": 1e308}}, {"power": 1e308}, {"utilization": -1e308},
+     {"gpus": 4, "busy": 5}, {"gpus": 4, "lost": 5}, {"gpus": 8, "busy": 6, "lost": 6}, {"jobs": ["x"] * 5000},
+     {"idle": {"data": -1.0, "other": 2.0}}, {"gpus": 8, "idle": {"no_process": 8.0, "data": 8.0}},
+     {"gpus": 8, "busy": 4, "lost": 1, "idle": {"free": 4.0}}],
     ids=lambda figures: str(figures)[:40],
-)
+)  # fmt: skip
 def test_a_line_from_another_machine_with_impossible_figures_is_not_believed(figures):
     assert believed(FleetNode("n1", **figures), "n1").verdict == DOUBTED
 

@@ -19,9 +19,7 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.show.fleet import poll
 from chipwatch.show.fleet.hosts import addresses
 from chipwatch.show.fleet.poll import Access, Poller, complete
-from chipwatch.show.fleet.screen import compose
-from chipwatch.show.top.screen import Look
-from chipwatch.show.top.view import View
+from chipwatch.show.fleet.screen import FleetView, compose
 
 LONG = 60.0
 pytestmark = pytest.mark.skipif(
@@ -70,7 +68,7 @@ def test_of_fifty_nodes_bad_ones_cost_only_their_lines(monkeypatch):
 def check(name, nodes, size):
     """Compare the screen of nodes with the kept one, without the time of day and the ports."""
     order = sorted(nodes.values(), key=lambda node: node.place)
-    lines = compose(order, Look(View(), *size), "every 2 s", clock=0.0)
+    lines = compose(order, FleetView(), size, "every 2 s", clock=0.0)
     assert {sum(len(text) for text, _ in line) for line in lines} == {size[0]}
     assert len(lines) == size[1]
     text = "\n".join("".join(text for text, _ in line) for line in lines)

@@ -1,5 +1,4 @@
 import os
-import subprocess
 import sys
 
 import psutil
@@ -13,17 +12,6 @@ def processes():
     from chipwatch.show.top import processes
 
     return processes
-
-
-def test_a_signal_is_not_sent_to_another_process_of_the_same_number(processes):
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    row = processes.ProcessTable()._row(child.pid, 1.0)
-    assert "has ended" in processes.send(row._replace(began=row.began - 1), "KILL")
-    assert "another machine" in processes.send(row, "KILL", "/host/proc")
-    assert child.poll() is None
-    child.communicate(b"\n")
-    assert child.returncode == 0
-    assert "No such process" in processes.send(row, "KILL")
 
 
 def test_the_details_of_a_process_that_has_ended_say_so(processes):
