@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from concurrent import futures
 
+from chipwatch.net.protobuf import message
+
 
 def field(number: int, *parts: bytes | str) -> bytes:
-    """Encode messages or texts of one field, each shorter than 16 kB."""
-    data = b""
-    for part in parts:
-        content = part.encode() if isinstance(part, str) else part
-        length = bytes([len(content) & 127 | 128, len(content) >> 7]) if len(content) > 127 else bytes([len(content)])
-        data += bytes([number << 3 | 2]) + length + content
-    return data
+    """Encode messages or texts of one field."""
+    return b"".join(message(number, part.encode() if isinstance(part, str) else part) for part in parts)
 
 
 def pod(namespace: str, name: str, container: str, resource: str, *devices: str) -> bytes:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
@@ -69,21 +69,9 @@ METHOD: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto , since Kubernetes 1.20."""
 TIMEOUT: Final = 1.0
 """Seconds to wait for an answer of the kubelet, which has it in memory."""
-MAX_BYTES: Final = 4 << 20
-"""Most bytes of an answer; for 250 pods it has about 0.1 MB."""
+MAX_BYTES: Final = 16 << 20
+"""Most bytes of an answer, as in Kubernetes' own client. 250 pods have 0.1 MB; a plugin with a device a MiB, over 4."""
 MISSING: Final = "grpcio is not installed: install chipwatch with the extra 'kubernetes'"
-
-
-class PodDevice(NamedTuple):
-    """A device of a container."""
-
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    """The resource, such as nvidia.com/gpu; with dynamic resource allocation, the name of the driver."""
-    device: str
-    """The device plugin's name of the device."""
 
 
 class KubeletFailed(Exception):
@@ -99,8 +87,8 @@ class Kubelet:
         self.present = False
         """True if the socket existed at the last call."""
 
-    def devices(self) -> Iterator[PodDevice]:
-        """Yield the devices of all containers, none if there is no socket; raise KubeletFailed."""
+    def devices(self) -> Iterator[Allocation]:
+        """Yield the accelerators of all containers, none if there is no socket; raise KubeletFailed."""
         self.present = os.path.exists(self._socket)  # noqa: PTH110  # a Path raises PermissionError
         if not self.present:
             self.close()
@@ -126,30 +114,37 @@ class Kubelet:
             options = [("grpc.max_receive_message_length", MAX_BYTES), ("grpc.enable_http_proxy", 0)]
             self._channel = grpc.insecure_channel(f"unix:{self._socket}", options)
         try:
-            answer: bytes = self._channel.unary_unary(METHOD)(b"", timeout=TIMEOUT)
+            return bytes(self._channel.unary_unary(METHOD)(b"", timeout=TIMEOUT))
         except grpc.RpcError as error:
             self.close()  # a channel that failed waits up to two minutes
             raise KubeletFailed(f"{self._socket}: {error.details()} [{error.code().name}]") from None
-        return answer
 
     def __str__(self) -> str:
         return str(self._socket)
 
 
-def pod_devices(answer: bytes) -> Iterator[PodDevice]:
-    """Yield the devices in a ListPodResourcesResponse; raise ValueError if it is malformed."""
+def pod_devices(answer: bytes) -> Iterator[Allocation]:
+    """Yield the accelerators in a ListPodResourcesResponse, by our names; raise ValueError if it is malformed."""
     for pod in messages(answer, 1):
+        name, namespace = text_in(pod, 1), text_in(pod, 2)
         for container in messages(pod, 3):
-            names = text_in(pod, 2), text_in(pod, 1), text_in(container, 1)
-            for devices in messages(container, 2):
-                for device in messages(devices, 2):
-                    yield PodDevice(*names, text_in(devices, 1), device.decode("utf-8"))
-            for claim in messages(container, 5):  # dynamic resource allocation
-                for resource in messages(claim, 4):
-                    if device_name := text_in(resource, 4):
-                        yield PodDevice(*names, text_in(resource, 2), device_name)
-                    else:
-                        yield from (PodDevice(*names, *named) for named in _by_runtime(messages(resource, 1)))
+            owner = Owner(KUBERNETES, name, namespace=namespace, pod=name, container=text_in(container, 1))
+            for resource, device in _given(container):
+                if ours := _our_name(resource, device):
+                    yield Allocation(ours, owner, "kubelet")
+
+
+def _given(container: bytes) -> Iterator[tuple[str, str]]:
+    """Yield each device of a container: its resource (of a claim, the driver), and the plugin's name for it."""
+    for devices in messages(container, 2):
+        if _prefix(resource := text_in(devices, 1)):  # others are not read: a plugin may have a device for each MiB
+            yield from ((resource, device.decode("utf-8")) for device in messages(devices, 2))
+    for claim in messages(container, 5):  # dynamic resource allocation
+        for resource_of in messages(claim, 4):
+            if device_name := text_in(resource_of, 4):
+                yield text_in(resource_of, 2), device_name
+            else:
+                yield from _by_runtime(messages(resource_of, 1))
 
 
 def _by_runtime(devices: Iterable[bytes]) -> dict[tuple[str, str], None]:
@@ -201,7 +196,7 @@ class Allocations:
                 return allocations
             break  # no job has a device, or nothing writes there: ask the kubelet
         try:
-            allocations = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
+            allocations = list(islice(self._kubelet.devices(), MAX_FILES))
             if self._kubelet.present:
                 self._answer, self._answered = allocations, time.monotonic()
         except KubeletFailed as failure:
@@ -230,14 +225,13 @@ def _mapped(folder: str) -> Iterator[Allocation]:
             yield Allocation(device, Owner(SLURM, job), "mapping")
 
 
-def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:
-    """Yield the accelerators among the devices of containers, by our names for them."""
-    for namespace, pod, container, resource, device in devices:
-        prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
-        if prefix is None or resource in NO_GPUS:
-            continue
-        name = REPLICA.sub("", device)
-        forms = ((re.fullmatch(pattern, name), ours) for pattern, ours in RESOURCES[prefix])
-        if ours := next((match.expand(ours) for match, ours in forms if match), "" if prefix.endswith("/") else name):
-            owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
-            yield Allocation(ours, owner, "kubelet")
+def _prefix(resource: str) -> str:
+    """Return the key of RESOURCES for a resource; "" if its devices are not accelerators."""
+    return "" if resource in NO_GPUS else next((prefix for prefix in RESOURCES if resource.startswith(prefix)), "")
+
+
+def _our_name(resource: str, device: str) -> str:
+    """Return our name for a plugin's device; "" if it is not an accelerator."""
+    prefix, name = _prefix(resource), REPLICA.sub("", device)
+    forms = ((re.fullmatch(pattern, name), ours) for pattern, ours in RESOURCES.get(prefix, ()))
+    return next((match.expand(ours) for match, ours in forms if match), name if prefix and prefix[-1] != "/" else "")
