@@ -38,6 +38,7 @@ MOST_PID: Final = 1 << 22
 """Largest PID: PID_MAX_LIMIT of Linux. Jetsons also list larger numbers, which are ignored."""
 TREE, ALL = "tree", "all"
 """The two readers of the driver's samples; each gets the samples since its last reading."""
+FOREIGN: Final = "NVML lists only processes of its caller's PID namespace: share the machine's (hostPID, --pid=host)"
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 
 
@@ -55,6 +56,8 @@ class ProcessLists:
         """PID on the device -> True for a server of MPS."""
         self.sampled_until: dict[str, int] = {}
         """Reader -> time of the last sample that it got."""
+        self.is_foreign = False
+        """True if nothing was listed in a PID namespace of the agent's own, which has no other process."""
 
     def running(self, handle: Any, most: int, used: int | None) -> dict[int, int | None]:
         """
@@ -100,7 +103,7 @@ class ProcessLists:
             code = 0 if name in self._query.answered else refused[name]
             if code and (name == COMPUTE or code not in UNSUPPORTED):
                 return f"NVML does not list its processes: {nvml.NVMLError(code)} (NVML {code})"
-        return ""
+        return FOREIGN if self.is_foreign else ""
 
     def new_samples(self, handle: Any, reader: str) -> list[tuple[int, int, int]] | None:
         """
@@ -134,8 +137,7 @@ class Tree:
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
-        self._contained = link(config.proc / "self/ns/pid") not in ("", FIRST_NAMESPACE)
-        """True if this process is not in the machine's initial PID namespace."""
+        self._contained = is_contained(config.proc)
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """All PIDs that the driver may report for members of the tree."""
@@ -194,6 +196,11 @@ class Tree:
         return [int(word) for word in field(status, "NSpid:").split()]
 
 
+def is_contained(proc: Path) -> bool:
+    """Return True if this process is not in the machine's initial PID namespace."""
+    return link(f"{proc}/self/ns/pid") not in ("", FIRST_NAMESPACE)
+
+
 def processes(part: Part, proc: Path) -> list[DeviceProcess]:
     """
     Return the processes on a GPU or instance, with their utilization since the last call; raise Lost.
@@ -201,6 +208,7 @@ def processes(part: Part, proc: Path) -> list[DeviceProcess]:
     Only processes that ran have samples; in a container, samples and lists may have different PIDs.
     """
     running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
+    part.lists.is_foreign = not running and is_contained(proc)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
     share_of, is_server = (shares if is_known else dict.fromkeys(running)).get, part.lists.servers(running, proc)

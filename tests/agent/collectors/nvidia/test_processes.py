@@ -2,6 +2,7 @@
 
 import pytest
 
+from chipwatch.collectors.nvidia.processes import FOREIGN
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.facts import DeviceProcess, names_of
 
@@ -225,6 +226,17 @@ def test_in_a_container_utilization_is_absent_if_others_share_the_gpu(fake, watc
     shares(watched)
     fake.gpus[0]["samples"] = "645400:2:13"
     assert shares(watched) == {USED: 5000, SHARE: 100 * 5000 / TOTAL}
+
+
+@pytest.mark.usefixtures("process")
+def test_an_empty_list_in_a_namespace_of_our_own_does_not_call_a_gpu_free(fake, watch, contained):
+    watched = watch()
+    for enter, listed, told in ((list, "", ""), (contained, "", FOREIGN), (contained, "27:5000", "")):
+        enter()
+        fake.gpus[0]["processes"] = listed
+        watched.read()
+        assert len(watched.processes()) == bool(listed)
+        assert [part.unlisted for part in watched.collector._gpus.activity()] == [told]
 
 
 def test_outside_a_container_open_device_files_are_ignored(driver, watch, process):
