@@ -3,59 +3,19 @@
 import functools
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 from tests.deploy import tools
-from tests.deploy.test_helm import CHART, CI, LONG, NEEDED, faults_by_schema, helm, one, pod_of, render, schema
+from tests.deploy.test_helm import CHART, CI, LONG, NEEDED, faults_by_schema, helm, one, pod_of, read, render, schema
 from tests.doubles import kube
 
 from chipwatch.config import load as configuration
 from chipwatch.engine.build import validate
 
-FOLDER = Path(__file__).parents[1] / "fixtures/helm"
-REFUSED, TAKEN = (yaml.load((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader) for name in ("refused", "taken"))
+REFUSED, TAKEN, KINDS = map(read, ("refused", "taken", "kinds"))
 OPEN = {"windowsOptions"}
 """Keys of Kubernetes that are not for this chart, whose pods run on Linux."""
-KINDS = {
-    "definitions/affinity": "affinity-v1",
-    "definitions/affinity/properties/nodeAffinity": "nodeaffinity-v1",
-    "definitions/nodeTerm": "nodeselectorterm-v1",
-    "definitions/nodeRequirement": "nodeselectorrequirement-v1",
-    "definitions/podAffinity": "podaffinity-v1",
-    "definitions/podTerm": "podaffinityterm-v1",
-    "definitions/labelSelector": "labelselector-meta-v1",
-    "definitions/peers/items": "networkpolicypeer-networking-v1",
-    "definitions/peers/items/properties/ipBlock": "ipblock-networking-v1",
-    "definitions/policyPorts/items": "networkpolicyport-networking-v1",
-    "definitions/keyOf": "secretkeyselector-v1",
-    "definitions/fieldRef": "objectfieldselector-v1",
-    "definitions/resourceFieldRef": "resourcefieldselector-v1",
-    "definitions/keys/items": "keytopath-v1",
-    "definitions/downwardItems/items": "downwardapivolumefile-v1",
-    "properties/extraEnv/items": "envvar-v1",
-    "properties/extraEnv/items/properties/valueFrom": "envvarsource-v1",
-    "properties/extraEnvFrom/items": "envfromsource-v1",
-    "properties/extraVolumeMounts/items": "volumemount-v1",
-    "properties/initContainers/items": "container-v1",
-    "properties/tolerations/items": "toleration-v1",
-    "properties/podSecurityContext": "podsecuritycontext-v1",
-    "properties/podSecurityContext/properties/sysctls/items": "sysctl-v1",
-    "properties/podSecurityContext/properties/seLinuxOptions": "selinuxoptions-v1",
-    "properties/securityContext": "securitycontext-v1",
-    "properties/dnsConfig": "poddnsconfig-v1",
-    "properties/resources": "resourcerequirements-v1",
-    **{
-        f"properties/extraVolumes/items/properties/{kind}": f"{kind.lower()}volumesource-v1"
-        for kind in (
-            "configMap", "secret", "emptyDir", "hostPath", "persistentVolumeClaim", "projected", "downwardAPI",
-            "ephemeral", "csi", "nfs", "image",
-        )
-    },
-    "properties/extraVolumes/items/properties/projected/properties/sources/items": "volumeprojection-v1",
-}  # fmt: skip
-"""Parts of the schema that are Kubernetes' own -> upstream's names of them."""
 UPSTREAM = """
 import json, sys
 from pathlib import Path

@@ -14,6 +14,7 @@ ServiceMonitors expect. Each file of templates begins with it, since Helm promis
 {{- if $operator -}}
 {{- $_ := set $v "podLabels" (merge (dict) $v.podLabels $labels) -}}
 {{- $_ := set $v.serviceMonitor "labels" (merge (dict) $v.serviceMonitor.labels $labels) -}}
+{{- if eq (toJson $v.nodeSelector) (toJson (dict "kubernetes.io/os" "linux")) }}{{ $_ := set $v.nodeSelector "nvidia.com/gpu.deploy.dcgm-exporter" "true" }}{{ end -}}
 {{- $scrape := dict "prometheus.io/scrape" "true" "prometheus.io/port" "9400" -}}
 {{- $_ := set $v.prometheus.service "annotations" (merge (dict) $v.prometheus.service.annotations $scrape) -}}
 {{- end -}}
@@ -29,7 +30,6 @@ ServiceMonitors expect. Each file of templates begins with it, since Helm promis
 {{- $_ := set $v "extraArgs" (concat $v.extraArgs (list "--dim" "hostname=$(K8S_NODE_NAME)")) -}}
 {{- end -}}
 {{- $_ := set $v.nvidia "enabled" true -}}
-{{- $_ := set $v.jobs "enabled" true -}}
 {{- $_ := set $v.jobs "podResources" true -}}
 {{- if and (eq $v.probes.type "exec") (not $v.extraSinks) (not (without $v.sinks "prometheus" "stdout")) }}{{ $_ := set $v.probes "type" "http" }}{{ end -}}
 {{- end -}}

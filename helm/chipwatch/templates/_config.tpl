@@ -24,11 +24,10 @@
 {{- if $v.hostMounts.proc }}{{ $_ := set $own "proc" "/host/proc" }}{{ end -}}
 {{- if $v.hostMounts.sys }}{{ $_ := set $own "sys" "/host/sys" }}{{ end -}}
 {{- if $v.hostMounts.root }}{{ $_ := set $own "root" "/host/root" }}{{ end -}}
-{{- if $v.jobs.enabled -}}
-{{- $table := dict "logs" "/host/log" -}}
+{{- $table := dict -}}
+{{- if $v.jobs.enabled }}{{ $_ := set $table "logs" "/host/log" }}{{ end -}}
 {{- if $v.jobs.podResources }}{{ $_ := set $table "kubelet" "/host/pod-resources/kubelet.sock" }}{{ end -}}
-{{- $_ := set $own "collectors" (dict "jobs" $table) -}}
-{{- end -}}
+{{- with $table }}{{ $_ := set $own "collectors" (dict "jobs" .) }}{{ end -}}
 {{- else -}}
 {{- $_ := set $own "collector" (list "openmetrics") -}}
 {{- $_ := set $own "collectors" (dict "openmetrics" (dict "endpoints" $v.deployment.endpoints)) -}}

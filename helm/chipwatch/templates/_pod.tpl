@@ -112,7 +112,7 @@ securityContext:
   {{- if and $agent $v.jobs.podResources }}
   {{- /* Not merge, which takes 0 and false for values that are missing. */}}
   {{- $rights = deepCopy $rights }}
-  {{- range $key, $value := dict "runAsNonRoot" false "runAsUser" 0 "runAsGroup" 0 }}{{ $_ := set $rights $key $value }}{{ end }}
+  {{- range $key, $value := dict "runAsNonRoot" false "runAsUser" 0 }}{{ $_ := set $rights $key $value }}{{ end }}
   {{- end }}
   {{- if and $agent $v.privileged }}
   {{- $rights = merge (dict "privileged" true) (omit $rights "allowPrivilegeEscalation") }}
@@ -196,9 +196,9 @@ volumeMounts:
   {{- if $v.jobs.enabled }}
   - {name: pods, mountPath: /host/log/pods, readOnly: true}
   - {name: containers, mountPath: /host/log/containers, readOnly: true}
+  {{- end }}
   {{- if $v.jobs.podResources }}
   - {name: pod-resources, mountPath: /host/pod-resources, readOnly: true}
-  {{- end }}
   {{- end }}
   {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
   - {name: neuron, mountPath: /opt/aws/neuron, readOnly: true}
@@ -265,10 +265,10 @@ exec:
 - name: {{ $name }}
   hostPath: {path: {{ $path }}, type: DirectoryOrCreate}
 {{- end }}
+{{- end }}
 {{- if $v.jobs.podResources }}
 - name: pod-resources
   hostPath: {path: /var/lib/kubelet/pod-resources, type: Directory}
-{{- end }}
 {{- end }}
 {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
 - name: neuron

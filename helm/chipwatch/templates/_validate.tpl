@@ -140,17 +140,16 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and $v.networkPolicy.enabled $v.hostNetwork -}}
 {{- include "chipwatch.refuse" "networkPolicy.enabled: a policy does not bind pods with hostNetwork; turn one of them off" -}}
 {{- end -}}
-{{- if and $v.jobs.podResources (not $v.jobs.enabled) -}}
-{{- include "chipwatch.refuse" "jobs.podResources: takes jobs.enabled too" -}}
-{{- end -}}
 {{- if and (hasKey $v "hostUsers") (not (default false $v.hostUsers)) -}}
 {{- range $key := list "hostPID" "hostNetwork" "privileged" -}}
 {{- if index $v $key -}}
 {{- include "chipwatch.refuse" (printf "hostUsers: false excludes %s" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if $v.jobs.enabled -}}
-{{- include "chipwatch.refuse" "hostUsers: false excludes jobs.enabled" -}}
+{{- range $key, $wanted := $v.jobs -}}
+{{- if $wanted -}}
+{{- include "chipwatch.refuse" (printf "hostUsers: false excludes jobs.%s" $key) -}}
+{{- end -}}
 {{- end -}}
 {{- range $key := list "proc" "sys" -}}
 {{- if index $v.hostMounts $key -}}
