@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 MAX_LENGTH: Final = 2000
@@ -91,10 +91,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def redacted(value: Any) -> Any:
-    """Return a value of JSON with secrets removed from each text in it."""
+def redacted(value: Any, clean: Callable[[str], str] = without_secrets) -> Any:
+    """Return a value of JSON with each text in it cleaned: by default, secrets are removed."""
     if isinstance(value, Mapping):
-        return {without_secrets(str(key)): redacted(inner) for key, inner in value.items()}
+        return {clean(str(key)): redacted(inner, clean) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redacted(inner) for inner in value]
-    return without_secrets(value) if isinstance(value, str) else value
+        return [redacted(inner, clean) for inner in value]
+    return clean(value) if isinstance(value, str) else value

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.base.redaction import without_secrets
+from chipwatch.base.redaction import redacted, without_secrets
 from chipwatch.base.system import state_folder
 from chipwatch.base.version import build
 from chipwatch.config.file import PREFIX
@@ -82,7 +82,8 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name, part in parts.items():
-                text = _text(_scrubbed(part, names), by_line=name.endswith(".jsonl"))
+                # Scrubbed before JSON escapes characters.
+                text = _text(redacted(part, lambda text: scrub(text, names)), by_line=name.endswith(".jsonl"))
                 body = text.encode(errors="backslashreplace") + b"\n"
                 entry = tarfile.TarInfo(f"chipwatch/{name}")
                 entry.size = len(body)
@@ -127,15 +128,6 @@ def scrub(text: str, names: Mapping[str, str]) -> str:
     for pattern, instead in PATTERNS:
         text = pattern.sub(instead, text)
     return text
-
-
-def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
-    """Scrub every text within `value`. It must happen before JSON escapes characters."""
-    if isinstance(value, Mapping):
-        return {scrub(str(key), names): _scrubbed(inner, names) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_scrubbed(inner, names) for inner in value]
-    return scrub(str(value), names) if isinstance(value, (str, Path)) else value
 
 
 def names_of_people_and_hosts(config: Config) -> dict[str, str]:

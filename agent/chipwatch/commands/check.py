@@ -1,16 +1,20 @@
-"""`chipwatch check`: reads each collector once, opens each sink, and prints a line about each."""
+"""
+`chipwatch check`: reads each collector once, opens each sink, and prints a line about each.
+
+`chipwatch status --spool FOLDER`: what the spools of an agent keep, also while none runs.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
@@ -18,9 +22,10 @@ from typing import Final
 from chipwatch.advisor.advisors import advisor_of
 from chipwatch.base.redaction import one_line
 from chipwatch.base.system import state_folder
-from chipwatch.base.text import count, is_lacking
-from chipwatch.commands import bundle
+from chipwatch.base.text import count, duration, is_lacking
+from chipwatch.commands import answers, bundle
 from chipwatch.commands.configured import configured
+from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import FAILED, OK, say_if_slow, show
 from chipwatch.config import plugins
 from chipwatch.config.identity.resolver import Identity, UnknownIdentity, sources
@@ -35,12 +40,13 @@ from chipwatch.engine.build import build_sources, declared, duplicates, faults, 
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.derivation import Derivation
 from chipwatch.engine.sampler import Sampler
-from chipwatch.engine.spool.file import Ledger, fits, shown
-from chipwatch.engine.spool.sqlite import refuse_links, verified
+from chipwatch.engine.spool.file import Chunk, Ledger, shown
+from chipwatch.engine.spool.sqlite import FILES, Store, Tables, refuse_links
 from chipwatch.jobs.verdict.callers import NOT_FIT
 from chipwatch.jobs.verdict.rules import LOGGED, Seen, reasons
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.service.wanted import absent, check_places, owner_of_watched
+from chipwatch.show.report.amounts import binary
 
 TIMEOUT: Final = 8.0
 """Seconds to wait for the identity of this machine."""
@@ -197,10 +203,8 @@ def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_f
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[CheckLine]:
     """Open a sink and check its spool; if `common` is given, send a test point with these dimensions."""
-    destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
-            destination = destination_of(sink)
             sink.open()
             destination = destination_of(sink)
             text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
@@ -217,13 +221,9 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
             sink.close()
     except ConfigError as problem:
         yield _line("sink", name, "FAILED", problem)
-    if spool is None:
-        return
-    if fault := _spool_fault(spool):
+    if spool and (fault := _spool_fault(spool)):
         text = f"{fault}; points would be kept in memory only: choose another --spool"
         yield _line("spool", name, "FAILED", text)
-    elif spool.exists():
-        yield from _spool_lines(name, spool, destination)
 
 
 def _spool_fault(path: Path) -> str | None:
@@ -239,25 +239,6 @@ def _spool_fault(path: Path) -> str | None:
         return next((f"{place} is not writable" for place in (there, folder) if not os.access(place, os.W_OK)), None)
     except OSError as problem:
         return f"{problem.filename or path}: {os_text(problem)}"
-
-
-def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[CheckLine]:
-    """Check that the ledger of a spool balances. Write and lock nothing: a running agent may use it."""
-    ledger, by_label = Ledger(), Counter[bytes]()
-    try:
-        refuse_links(path)
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
-            ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
-            ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
-            rows = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
-            by_label.update({label: points for text, points in rows if (label := verified(text)) is not None})
-    except (OSError, sqlite3.Error) as problem:
-        yield _line("spool", name, "FAILED", f"{path}: {problem}")
-        return
-    yield _line("spool", name, "FAILED" if ledger.balance() else "ok", f"{path}: {ledger}")
-    for label, points in by_label.items():
-        if not fits(label, destination):
-            yield _line("spool", name, "apart", f"{count(points, 'wait')} for another destination: {shown(label)}")
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
@@ -277,3 +258,115 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
     else:
         common = (f"{key}={dims[key]}" for key in dims if key in {*config.common_dims, *config.dims})
         yield True, f"identity   {', '.join(common) or 'no common dimensions asked for'}"
+
+
+def spools(given: SimpleNamespace) -> int:
+    """
+    Print the agent's state if one runs, and what its spools keep; return FAILED if a part of these is damaged.
+
+    With `--repair`, set damaged files aside and return OK. Raise NoAgent if there is neither, or ConfigError.
+    """
+    folder, code = folder_of(given), OK
+    paths = [path for path in sorted(folder.glob("*.db")) if path.stat().st_size]
+    try:
+        answers.status(given)
+    except NoAgent:
+        if not paths:
+            raise
+        show(f"no agent runs in {folder}")
+    for path in paths:
+        try:
+            survey = repair(path) if hasattr(given, "repair") else Survey(path)
+        except (OSError, *Tables.failures) as problem:
+            raise ConfigError(f"{path}: {os_text(problem)}") from problem
+        show("\n".join(map(one_line, survey.lines())))
+        code = FAILED if survey.damaged and not survey.aside else code
+    return code
+
+
+class Survey:
+    """One spool: the chunks that it keeps, and its damaged parts."""
+
+    def __init__(self, path: Path) -> None:
+        """Read all that can be read; raise OSError or sqlite3.Error if the file cannot be opened."""
+        self.path, self.aside, self.ledger, self.memos = path, "", Ledger(), dict[str, bytes]()
+        self.damaged: dict[str, str] = {}
+        """The fault of each damaged part."""
+        self.chunks: dict[int, tuple[Chunk, int, int]] = {}
+        """Key -> chunk, and the times of its oldest and newest point that waits (ns since the epoch)."""
+        with closing(Tables(path)) as tables:
+            # From both ends: a damaged page then hides only its own chunks.
+            for read in (self._read_chunks, lambda of: self._read_chunks(of, newest_first=True), Tables.check):
+                try:
+                    read(tables)
+                except Tables.failures as problem:
+                    self.damaged["the file"] = str(problem)
+            with suppress(*Tables.failures):
+                self.ledger.add(tables.ledger())
+                self.memos = tables.memos()
+        if not self.damaged and (missing := self.ledger.balance()):
+            self.damaged["the ledger"] = f"it counts {count(missing)} that no chunk has"
+
+    def _read_chunks(self, tables: Tables, *, newest_first: bool = False) -> None:
+        for chunk in tables.rows(newest_first=newest_first):
+            if chunk.key in self.chunks:
+                return
+            try:
+                times = [point.at for point in tables.read(chunk)[0][chunk.done :]]
+            except (LookupError, *Tables.failures) as problem:
+                known = f"; {count(chunk.left)} until {_utc(chunk.newest)}" if chunk.left else ""
+                self.damaged[f"chunk {chunk.key}"] = f"{problem}{known}"
+                continue
+            self.chunks[chunk.key] = chunk, min(times), max(times)
+            self.ledger.spooled += chunk.left
+
+    def lines(self) -> list[str]:
+        """Return the ledger, a line for each destination and each damaged part, and how many points are lost."""
+        lines, name, lost = [f"{self.path}: {self.ledger}"], self.path.stem, max(0, self.ledger.balance())
+        for label in dict.fromkeys(chunk.destination for chunk, _, _ in self.chunks.values()):
+            chunks, oldest, newest = zip(
+                *(of for of in self.chunks.values() if of[0].destination == label), strict=True
+            )
+            points, size = sum(chunk.left for chunk in chunks), binary(sum(chunk.size for chunk in chunks))
+            age = duration(max(0.0, (time.time_ns() - min(oldest)) / 1e9), 2)
+            span = f"{_utc(min(oldest))} ({age} ago) to {_utc(max(newest))}"
+            lines.append(f"{name}: {count(points, 'wait')} ({size}) from {span} for {shown(label)}")
+        lines += [f"damaged: {self.path}, {part}: {why}" for part, why in self.damaged.items()]
+        if self.damaged:
+            lines.append(f"{name}: {count(lost, 'are')} lost; {self.aside or 'stop the agent, then use --repair'}")
+        return lines
+
+
+def repair(path: Path) -> Survey:
+    """
+    Put what can be read of a damaged spool into a new file, and rename the old one; return what was found.
+
+    Raise OSError, also while an agent holds the spool, or sqlite3.Error.
+    """
+    new = path.with_suffix(".repaired")
+    with closing(Store(new)) as store:  # its lock is that of `path`
+        entries = {entry: -points for entry, points in store.ledger().items()}
+        store.acknowledge([chunk.key for chunk in store.chunks()], None, entries)  # left by a repair that was killed
+        survey = Survey(path)
+        with closing(Tables(path)) as old:
+            for _, (chunk, *_) in sorted(survey.chunks.items()) if survey.damaged else ():
+                points, common = old.read(chunk)
+                store.add(replace(chunk, points=points[chunk.done :], count=chunk.left, common=common))
+        lost, change = survey.ledger.balance(), Counter(survey.ledger.ended())
+        change["dropped:unreadable" if lost > 0 else "collected"] += abs(lost)
+        store.acknowledge([], None, change, **survey.memos)
+        Tables.close(store)  # the lock stays until each file has its name
+        if survey.damaged:
+            os.chown(new, path.lstat().st_uid, path.lstat().st_gid, follow_symlinks=False)  # root may repair
+            aside = path.with_suffix(f".damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+            for file in filter(Path.exists, (Path(f"{path}{suffix}") for suffix in FILES)):
+                file.rename(f"{aside}{file.name.removeprefix(path.name)}")
+            new.rename(path)
+            survey.aside = f"the damaged file is {aside}, and a new one has the rest"
+        else:
+            new.unlink()
+    return survey
+
+
+def _utc(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at // 10**9))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,19 +10,16 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from chipwatch.base.redaction import one_line, printable
-from chipwatch.base.system import state_folder
+from chipwatch.base.redaction import one_line
 from chipwatch.base.table import csv_line
 from chipwatch.base.text import duration
-from chipwatch.commands.configured import configured
 from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import OK, show
-from chipwatch.contract.datapoint import Kind
-from chipwatch.contract.errors import CommandError, ConfigError, os_text
+from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.history.columns import Line, Recorded, RecordedSeries, load_run, tail_of
 from chipwatch.history.event import WHY
 from chipwatch.history.ring import ENDING, INCIDENTS, lines_of, recordings_in
@@ -31,13 +27,10 @@ from chipwatch.net.status_socket import ask
 
 JOB: Final = re.compile(r"[!-~]{1,40}")
 CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
-CHUNK: Final = 10_000
-"""Lines that are printed at once."""
 
 
 def seal(given: SimpleNamespace) -> int:
     """Ask the running agent to keep its last minutes as an incident. Raise NoAgent, ConfigError or CommandError."""
-    config = configured(given)
     job, code = getattr(given, "job", ""), getattr(given, "code", "")
     if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
         raise ConfigError(
@@ -45,7 +38,7 @@ def seal(given: SimpleNamespace) -> int:
         )
     if given.words:
         raise ConfigError(f"record --seal: {given.words[0]}: it takes no FILE; the running agent names the incident")
-    answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
+    answer = ask(folder_of(given), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
     after = duration(answer["seconds"])
@@ -56,14 +49,10 @@ def listing(given: SimpleNamespace) -> int:
     """Print a line for each recording in this folder, and each incident: time, cause, job, event, file."""
     if given.words[1:]:
         raise ConfigError(f"record list: {given.words[1]}: it takes no word; it lists the recordings in this folder")
-    return show(listed(folder_of(given) / INCIDENTS))
-
-
-def listed(folder: Path) -> str:
-    """Return the lines about recordings in the current folder and incidents in `folder`."""
+    folder = folder_of(given) / INCIDENTS
     rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *recordings_in(folder))]
     why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
-    return "\n".join(rows) or f"no incident is recorded in {folder}{why}"
+    return show("\n".join(rows) or f"no incident is recorded in {folder}{why}")
 
 
 def _row(path: Path) -> str:
@@ -85,24 +74,12 @@ def _row(path: Path) -> str:
 
 
 def export(given: SimpleNamespace) -> int:
-    """Print the samples of a recording, or write them to `output`. Raise NotARecording or CommandError."""
+    """Print the samples of a recording. Raise NotARecording or CommandError."""
     if not given.words[1:]:
         raise ConfigError("record export: FILE is missing: chipwatch record export run.chipwatch --to csv")
-    recorded = load_run(*map(Path, given.words[1:]))
-    form, output = getattr(given, "to", "jsonl"), getattr(given, "output", None)
-    try:
-        if form == "parquet":
-            _write_parquet(recorded, output)
-            return OK
-        texts = _chunks({"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded))
-        if output is None:
-            for text in texts:
-                show(text)
-        else:
-            with output.open("x", encoding="utf-8") as file:
-                file.writelines(f"{text}\n" for text in texts)
-    except OSError as problem:
-        raise CommandError(f"record export: {output}: {os_text(problem)}") from problem
+    texts = {"jsonl": _json_lines, "csv": _csv}[getattr(given, "to", "jsonl")](load_run(*map(Path, given.words[1:])))
+    while chunk := [*islice(texts, 10_000)]:  # more at once would take memory
+        show("\n".join(chunk))
     return OK
 
 
@@ -121,11 +98,6 @@ def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, i
     for at, present in recorded.ticks():
         for column, place in present:
             yield at, column, column.values[place], column.start(place)
-
-
-def _chunks(lines: Iterator[str]) -> Iterator[str]:
-    while chunk := [*islice(lines, CHUNK)]:
-        yield "\n".join(chunk)
 
 
 def _utc(at: int) -> str:
@@ -148,51 +120,3 @@ def _csv(recorded: Recorded) -> Iterator[str]:
     for at, column, value, _ in _samples(recorded):
         metric, dims = column.metric, column.dims
         yield csv_line([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
-
-
-def _openmetrics(recorded: Recorded) -> Iterator[str]:
-    last = ""
-    for column in recorded.columns:
-        name, is_counter = _word(column.metric.name), column.metric.kind is Kind.COUNTER
-        if name != last:
-            yield f"# TYPE {name} {column.metric.kind}"
-        last = name
-        pairs = ",".join(f"{_word(key)}={_quoted(text)}" for key, text in column.dims.items())
-        series = f"{name}{'_total' if is_counter else ''}{{{pairs}}}"
-        for at, value in zip(column.times, column.values, strict=True):
-            yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
-    yield "# EOF"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(printable(text), ensure_ascii=False)
-
-
-def _word(name: str) -> str:
-    return re.sub("[^a-zA-Z0-9_]", "_", name)
-
-
-def _write_parquet(recorded: Recorded, output: Path | None) -> None:
-    """Write a row for each sample to a Parquet file, by pyarrow or polars; raise CommandError or OSError."""
-    if output is None:
-        raise ConfigError("record export: --to parquet needs a file: -o run.parquet")
-    table: dict[str, list[Any]] = {key: [] for key in ("time", "name", "kind", "unit", "dims", "value")}
-    for column in recorded.columns:
-        many, metric = len(column.times), column.metric
-        table["time"] += column.times
-        table["value"] += column.values
-        for key, text in (("name", metric.name), ("kind", str(metric.kind)), ("unit", metric.unit)):
-            table[key] += [text] * many
-        table["dims"] += [json.dumps(dict(column.dims))] * many
-    try:
-        try:
-            import pyarrow as pa  # type: ignore[import-not-found]
-            from pyarrow import parquet
-
-            parquet.write_table(pa.table(table), output)
-        except ImportError:
-            import polars as pl  # type: ignore[import-not-found]
-
-            pl.DataFrame(table).write_parquet(output)
-    except ImportError:
-        raise CommandError("record export: --to parquet needs pyarrow or polars: pip install pyarrow") from None

@@ -63,18 +63,16 @@ def faults(
     if dims_faults:
         return
     under = {**dict.fromkeys(words, "x"), **dims}
-    refused: dict[str, str] = {}
-    asked = 0
+    refused, metrics = dict[str, str](), [*metrics]
     for metric in metrics:
         point = metric.point(0, 0.0, Dimensions(under | dict.fromkeys(metric.dims, "0")))
         point = rename(point) if rename else point
-        asked += 1
         if why := _refuses(name, sink, point.metric, point.dims):
             refused.setdefault(point.metric.name, why)
     if refused:
         names, why = ", ".join([*refused][:MAX_NAMES]), next(iter(refused.values()))
         more = f" and {len(refused) - MAX_NAMES} more" if len(refused) > MAX_NAMES else ""
-        yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == asked)
+        yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == len(metrics))
 
 
 def glob_fault(globs: Sequence[str], level: Level | None, metrics: Sequence[Metric]) -> str | None:

@@ -43,19 +43,15 @@ class Watchdog:
         """Call `alive` at each check while no tick hangs; by default, it tells systemd, if systemd asks for it."""
         self._progress, self._alive = progress, alive or sign_of_life(os.environ)
         self._logger = ThrottledLogger(log, "tick")
-        self._hangs = False
 
     def look(self) -> float:
         """Check once: log a tick that hangs, or give the sign of life. Return the seconds until the next check."""
         since, what = self._progress.since, self._progress.what
         seconds = 0.0 if since is None else time.monotonic() - since
         if seconds > LONGEST:
-            self._hangs = True
             self._logger.log(logging.ERROR, "hangs", f"takes {seconds:.0f} s so far: {what} does not return")
             return PERIOD
-        if self._hangs:
-            self._hangs = False
-            self._logger.resolved("hangs", "goes on again")
+        self._logger.resolved("hangs", "goes on again")
         self._alive()
         return PERIOD
 

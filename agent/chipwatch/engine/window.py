@@ -25,11 +25,6 @@ Series = tuple[str, Dimensions]
 ONCE: Final = (1,)
 
 
-def everything(_: Metric) -> bool:
-    """Return True: every metric is wanted."""
-    return True
-
-
 def summarise(samples: list[float]) -> Summary:
     """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
     ordered = sorted(samples)
@@ -236,7 +231,7 @@ class Window:
         """A point that was left out, since its series already has a value of the same time; or None."""
 
     def add(
-        self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
+        self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = lambda _: True
     ) -> list[Datapoint]:
         """
         Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of a window that ended.
@@ -294,7 +289,7 @@ class Window:
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
-    def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
+    def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = lambda _: True) -> None:
         """Take a first reading that is not sent: increases of counters begin at it."""
         ended = self._ended
         self.add(points, at, wants)

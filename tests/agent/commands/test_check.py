@@ -1,7 +1,6 @@
 import os
 import re
 import socket
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,7 @@ from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 from chipwatch.commands.check import check, summary
 from chipwatch.config.load import load
-from chipwatch.contract.datapoint import gauge
-from chipwatch.engine.spool.queue import Spool
 from chipwatch.net.status_socket import StatusServer
-
-LOAD = gauge("x.load", "1", "The load.")
 
 SOURCE = """
 import threading, time
@@ -187,32 +182,6 @@ def test_a_port_that_the_running_agent_holds_is_not_a_fault_but_a_port_of_anothe
     assert good is (state == "ok")
     assert good or "in use" in line
     assert (line == "sink prometheus ok the running agent (pid 77) holds its port") is good
-
-
-def test_unsent_points_of_a_spool_are_listed_and_the_law_holds(checked, tmp_path):
-    spool = Spool("kept", tmp_path / "kept.db")
-    spool.append([LOAD.point(7, 1.0)] * 5)
-    spool.take(3)
-    spool.acknowledge({"sent": 1, "rejected:odd": 2})
-    counts = "collected 5 = sent 1 + rejected 2 (odd 2) + dropped 0 + spooled 2"
-    line = True, f"spool kept ok {tmp_path}/kept.db: {counts}"
-    assert checked("well", sink=["kept"])[2] == line  # also while its agent runs
-    spool.close()
-    assert checked("well", sink=["kept"])[2] == line
-
-
-def test_points_that_a_spool_keeps_for_another_destination_are_listed(checked, tmp_path):
-    with closing(Spool("kept", tmp_path / "kept.db", destination={"namespace": "Trial", "endpoint": ""})) as spool:
-        spool.append([LOAD.point(7, 1.0)] * 5)
-    line = "spool kept apart 5 points wait for another destination: namespace=Trial"
-    assert checked("well", sink=["kept"])[3] == (True, line)
-
-
-def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):
-    (tmp_path / "kept.db").write_text("this is no database, and it is long enough to be looked at as one" * 50)
-    fit, line = checked("well", sink=["kept"])[2]
-    assert not fit
-    assert line.startswith(f"spool kept FAILED {tmp_path}/kept.db: ")
 
 
 @pytest.mark.parametrize(

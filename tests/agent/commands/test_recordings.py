@@ -2,7 +2,6 @@ import csv
 import gzip
 import io
 import json
-import sys
 
 import pytest
 from tests.agent.history.test_round_trip import header, ticks
@@ -71,7 +70,7 @@ def test_no_text_of_a_recording_reaches_a_terminal_as_an_order(said, tmp_path):
     order = "\x1b]0;x\x07\x9b2J\x85\x7f\u202e"
     line = {"time": "2026-11-20T10:00:05Z", "name": f"a{order}", "unit": f"W{order}", "value": 1}
     (tmp_path / "run.jsonl").write_text(json.dumps({**line, "dims": {f"key{order}": f"value{order}"}}))
-    for form in ("csv", "openmetrics"):
+    for form in ("csv", "jsonl"):
         code, out, _ = said("record", "export", str(tmp_path / "run.jsonl"), "--to", form)
         assert code == 0
         assert "value" in out
@@ -114,27 +113,6 @@ def test_files_of_two_runs_are_not_exported_as_one(file, said, tmp_path):
     assert (code, "these are recordings of different runs; name one" in error) == (1, True)
 
 
-def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    families = {
-        family.name: family
-        for family in parser.text_string_to_metric_families(
-            said("record", "export", str(file), "--to", "openmetrics")[1]
-        )
-    }
-    assert {name: family.type for name, family in families.items()} == {"gpu_energy": "counter", "gpu_power": "gauge"}
-    assert len(families["gpu_energy"].samples) == 10
-
-
-def test_parquet_without_a_library_is_a_clear_sentence(file, said, tmp_path, monkeypatch):
-    for name in ("pyarrow", "polars"):
-        monkeypatch.setitem(sys.modules, name, None)
-    code, _, error = said("record", "export", str(file), "--to", "parquet", "-o", str(tmp_path / "a.parquet"))
-    assert (code, error) == (1, "chipwatch: record export: --to parquet needs pyarrow or polars: pip install pyarrow\n")
-    code, _, error = said("record", "export", str(file), "--to", "parquet")
-    assert (code, error) == (2, "chipwatch: record export: --to parquet needs a file: -o run.parquet\n")
-
-
 def test_a_recording_of_a_run_that_was_killed_before_its_first_row_is_listed_as_such(said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = RecordFile(tmp_path / "run.chipwatch", header)
@@ -147,13 +125,6 @@ def test_a_recording_of_a_run_that_was_killed_before_its_first_row_is_listed_as_
 def test_an_incident_that_is_asked_for_takes_no_name_of_a_file(said):
     code, _, error = said("record", "--seal", "a.chipwatch")
     assert (code, "record --seal: a.chipwatch: it takes no FILE" in error) == (2, True)
-
-
-def test_an_export_replaces_no_file(file, said, tmp_path):
-    (tmp_path / "a.csv").write_text("mine")
-    code, _, error = said("record", "export", str(file), "--to", "csv", "-o", str(tmp_path / "a.csv"))
-    assert code == 1
-    assert "a.csv: File exists" in error
 
 
 def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):

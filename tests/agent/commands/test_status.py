@@ -33,7 +33,7 @@ def running(agent_command, tmp_path_factory):
 @pytest.fixture
 def asked(here, running):
     """Ask the agent that runs; return what the command prints."""
-    return lambda *words: here("status", *words, "--spool", running.folder).stdout
+    return lambda *words: here("status", *words, env={"CHIPWATCH_SPOOL": str(running.folder)}).stdout
 
 
 def test_it_tells_what_is_collected_sent_and_kept(asked, running, until):

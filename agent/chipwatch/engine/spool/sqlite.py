@@ -78,7 +78,83 @@ class Content(NamedTuple):
     """The fault of a corrupt file, and what was done about it; "" if there was none."""
 
 
-class Store:
+class Tables:
+    """
+    The tables of one spool, to read: chunks, ledger and memos.
+
+    An agent may write them meanwhile. Every method may raise one of `failures`, and the constructor also OSError.
+    """
+
+    failures: Final = (sqlite3.Error, UnicodeDecodeError)
+
+    def __init__(self, path: Path, mode: str = "ro") -> None:
+        """Open the file at `path`; with the mode "ro", write nothing and take no lock of the agent."""
+        self.path = path
+        refuse_links(path)
+        address = f"{path.absolute().as_uri()}?mode={mode}"
+        self._db = sqlite3.connect(address, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+        self._db.text_factory = bytes.decode  # a corrupt text then raises UnicodeDecodeError
+        if mode == "ro":
+            self._db.execute("BEGIN")  # all that is read is of one moment
+
+    @staticmethod
+    def is_corruption(problem: Exception) -> bool:
+        """Return whether `problem` means that the file is corrupt, or that a table or a column is missing."""
+        no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+        return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
+
+    def rows(self, *, newest_first: bool = False) -> Iterator[Chunk]:
+        """Yield the chunks, oldest first, without their points; one with impossible counts has no point."""
+        before, order = (1 << 63, "DESC") if newest_first else (-1, "ASC")
+        columns = "key, points, done, rest, newest, length(body), destination"
+        rows = self._db.execute(f"SELECT {columns} FROM chunk ORDER BY key {order}")  # noqa: S608  # no text from outside
+        for key, points, done, rest, newest, size, destination in rows:
+            if type(key) is not int or key < 0 or key == before or (key < before) is not newest_first:
+                raise sqlite3.DatabaseError(f"the key of a chunk is corrupt: {key!r:.80} after {before}")
+            before, label = key, verified(destination)
+            are_numbers = all(type(n) is int for n in (points, done, rest, newest, size))
+            is_whole = are_numbers and label is not None and 0 <= done < points == done + rest
+            whole = Chunk(key, points, size, newest, label or b"", done, stored=True)
+            yield whole if is_whole else Chunk(key, 0, 0, 0, b"")
+
+    def ledger(self) -> dict[str, int]:
+        """Return the numbers of points in the ledger, with keys as in `Ledger.add`."""
+        rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
+        if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
+            raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
+        return dict(rows)
+
+    def noted(self, name: str) -> bytes:
+        """Return the memo `name`, or b"" if there is none or its checksum is wrong."""
+        return self.memos().get(name, b"")
+
+    def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
+        """Return the points of a chunk and the machine's dimensions; raise LookupError if it is missing or corrupt."""
+        row = self._db.execute("SELECT body, crc FROM chunk WHERE key = ?", (chunk.key,)).fetchone()
+        if row is None or type(row[0]) is not bytes:
+            raise LookupError(f"no chunk {chunk.key}")
+        if checksum(chunk.key, chunk.count, chunk.newest, row[0]) != row[1]:
+            raise LookupError("its checksum is wrong")
+        return decode_points(row[0], chunk.count)
+
+    def memos(self) -> dict[str, bytes]:
+        """Return all memos by name, without those whose checksum is wrong."""
+        rows = self._db.execute("SELECT name, body, crc FROM memo").fetchall()
+        return {name: body for name, body, crc in rows if type(body) is bytes and zlib.crc32(body) == crc}
+
+    def check(self) -> None:
+        """Raise DatabaseError for the first fault that SQLite finds in the file's pages."""
+        (fault,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if fault != "ok":
+            raise sqlite3.DatabaseError(fault)
+
+    def close(self) -> None:
+        """Close the database; safe to call twice."""
+        with contextlib.suppress(sqlite3.Error, AttributeError):  # the latter where it could not be opened
+            self._db.close()
+
+
+class Store(Tables):
     """
     The tables of one spool: chunks, ledger, memos, and chunks set aside. Each change is one transaction.
 
@@ -86,20 +162,19 @@ class Store:
     may raise one of `failures`, and the constructor also OSError and Busy. The caller holds the spool's lock.
     """
 
-    failures: Final = (sqlite3.Error, UnicodeDecodeError)
-
     def __init__(self, path: Path) -> None:
         """Open or make the file at `path`, readable by its owner only."""
-        self.path = path
         refuse_links(path)
         try:
             self._lock = open_locked(path.with_suffix(".lock"))
         except BlockingIOError:
-            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
+            raise Busy(f"{path} is in use by another agent: stop it, or give each its own --spool") from None
         try:
-            self._db = self._connect()
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | SAFE, 0o600))
+            super().__init__(path, "rw")
+            self._db.executescript(f"PRAGMA auto_vacuum=INCREMENTAL; {SCHEMA}")  # so that a new file can shrink
         except BaseException:
-            self._lock.close()
+            self.close()
             raise
         self._written = path.stat().st_size
         """Bytes written since the file was last made smaller."""
@@ -124,23 +199,6 @@ class Store:
             store.close()
             raise
 
-    @staticmethod
-    def is_corruption(problem: Exception) -> bool:
-        """Return whether `problem` means that the file is corrupt, or that a table or a column is missing."""
-        no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-        return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
-
-    def _connect(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600))
-        db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
-        try:
-            db.text_factory = bytes.decode  # a corrupt text then raises UnicodeDecodeError
-            db.executescript(f"PRAGMA auto_vacuum=INCREMENTAL; {SCHEMA}")  # so that a new file can shrink
-        except BaseException:
-            db.close()
-            raise
-        return db
-
     @contextlib.contextmanager
     def _transaction(self, change: Mapping[str, int] | None = None) -> Iterator[sqlite3.Connection]:
         """Add `change` to the ledger and commit at the end of the block; roll back after an exception."""
@@ -156,28 +214,12 @@ class Store:
 
     def chunks(self) -> list[Chunk]:
         """Return the chunks, oldest first, without their points; set chunks with impossible counts aside."""
-        chunks, before = [], -1
-        rows = self._db.execute(
-            "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
-        )
-        for key, points, done, rest, newest, size, destination in rows.fetchall():
-            if type(key) is not int or key <= before:
-                raise sqlite3.DatabaseError(f"the key of a chunk is corrupt: {key!r:.80} after {before}")
-            before, label = key, verified(destination)
-            are_numbers = all(type(n) is int for n in (points, done, rest, newest, size))
-            if are_numbers and label is not None and 0 <= done < points == done + rest:
-                chunks.append(Chunk(key, points, size, newest, label, done, stored=True))
-            else:
-                self.set_aside("its counts are impossible", key=key)
-                self.acknowledge([key], None, {})
-        return chunks
-
-    def ledger(self) -> dict[str, int]:
-        """Return the numbers of points in the ledger, with keys as in `Ledger.add`."""
-        rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
-        if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
-            raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
-        return dict(rows)
+        chunks = [*self.rows()]
+        for chunk in chunks:
+            if not chunk.count:
+                self.set_aside("its counts are impossible", key=chunk.key)
+                self.acknowledge([chunk.key], None, {})
+        return [chunk for chunk in chunks if chunk.count]
 
     def add(self, chunk: Chunk) -> int:
         """
@@ -197,20 +239,6 @@ class Store:
             self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
         self._written += len(body)
         return len(body)
-
-    def noted(self, name: str) -> bytes:
-        """Return the memo `name`, or b"" if there is none or its checksum is wrong."""
-        row = self._db.execute("SELECT body, crc FROM memo WHERE name = ?", (name,)).fetchone()
-        return row[0] if row is not None and type(row[0]) is bytes and zlib.crc32(row[0]) == row[1] else b""
-
-    def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
-        """Return the points of a chunk and the machine's dimensions; raise LookupError if it is missing or corrupt."""
-        row = self._db.execute("SELECT body, crc FROM chunk WHERE key = ?", (chunk.key,)).fetchone()
-        if row is None or type(row[0]) is not bytes:
-            raise LookupError(f"no chunk {chunk.key}")
-        if checksum(chunk.key, chunk.count, chunk.newest, row[0]) != row[1]:
-            raise LookupError("its checksum is wrong")
-        return decode_points(row[0], chunk.count)
 
     def acknowledge(
         self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
@@ -258,8 +286,7 @@ class Store:
 
     def close(self) -> None:
         """Close the database and release its lock; safe to call twice."""
-        with contextlib.suppress(sqlite3.Error):
-            self._db.close()
+        super().close()
         self._lock.close()
 
     def retire(self, problem: Exception) -> str:

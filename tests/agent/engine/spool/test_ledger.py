@@ -7,10 +7,6 @@ COUNT = st.integers(0, 1000)
 REASONS = st.dictionaries(st.text(max_size=6), COUNT, max_size=4)
 
 
-def test_a_new_ledger_is_balanced():
-    assert Ledger().balance() == 0
-
-
 def test_each_entry_is_added_to_its_count():
     ledger = Ledger()
     ledger.add({"collected": 10, "sent": 4, "rejected:too old": 3, "dropped:spool full": 2})
@@ -19,12 +15,6 @@ def test_each_entry_is_added_to_its_count():
     assert ledger.rejected == {"too old": 3}
     assert ledger.dropped == {"spool full": 2}
     assert ledger.balance() == 0
-
-
-def test_the_balance_is_the_number_of_points_without_an_end():
-    ledger = Ledger()
-    ledger.add({"collected": 10, "sent": 4})
-    assert ledger.balance() == 6
 
 
 def test_a_reason_may_contain_a_colon():

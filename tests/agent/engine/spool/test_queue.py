@@ -571,15 +571,6 @@ def test_a_file_that_is_not_a_database_is_set_aside_and_a_new_file_is_used(spool
     assert drain(again) == [0, 1, 2]
 
 
-def test_a_file_of_no_bytes_is_a_new_one(spooled, path):
-    path.parent.mkdir(parents=True)
-    path.touch()
-    spool = spooled()
-    spool.append(points([1]))
-    assert not spool.file.faults
-    check_balance(spool, path)
-
-
 def filled(path, chunks=60):
     """Write a file of many pages at `path`, with an empty log."""
     with closing(Spool("sink", path)) as spool:
@@ -637,21 +628,9 @@ def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, pa
     assert not again.file.faults
 
 
-def test_a_file_with_a_corrupt_name_is_set_aside(spooled, path):
-    """SQLite then quotes the name in its message, which is not UTF-8."""
-    filled(path)
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
-    spool = spooled()
-    assert path.with_suffix(".corrupt").exists()
-    assert spool.file.faults == {"corrupt": 1}
-    spool.append(points([1]))
-    check_balance(spool, path)
-
-
 @pytest.mark.parametrize(
     ("name", "rotten"),
-    [(b"done INTEGER", b"dooe INTEGER"), (b"crc INTEGER", b"csc INTEGER"), (b"entry TEXT", b"entsy TEXT"),
+    [(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"), (b"done INTEGER", b"dooe INTEGER"), (b"crc INTEGER", b"csc INTEGER"), (b"entry TEXT", b"entsy TEXT"),
      (b"CREATE TABLE memo (name", b"CREATE TABLE memo (nbme"), (b"aside (key", b"aside (kez")],
 )  # fmt: skip
 def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, rotten):
@@ -688,41 +667,6 @@ def test_points_wait_in_memory_if_a_corrupt_file_cannot_be_set_aside(spooled, pa
     spool.append(points([9002]))
     check_balance(spool)
     assert drain(spool) == [9001, 9002]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_corrupt_bytes_anywhere_in_the_file_never_stop_the_spool(spooled, path, seed):
-    dice = random.Random(seed)
-    filled(path, 30)
-    size = path.stat().st_size
-
-    def rot():
-        for _ in range(dice.choice([1, 10, 100])):
-            overwrite(path, 1, dice.randbytes(dice.choice([1, 4, 200])), at=dice.randrange(size))
-
-    spool = None
-    if seed % 2:
-        spool = spooled()
-        spool.file.store._db.execute("PRAGMA cache_size=0")
-    rot()
-    for life in range(3):
-        spool = spool or spooled()
-        began = spool.ledger.balance()  # a number that rotted in the ledger stays wrong, but gets no worse
-        fresh = list(range(5000 + life * 10, 5010 + life * 10))
-        spool.append(points(fresh))
-        found = []
-        for _ in range(30 * MAX_READS):
-            try:
-                if found[len(found) :] == (more := drain(spool, 100)):
-                    break
-                found += more
-            except Retryable:
-                pass
-        assert found[-10:] == fresh
-        assert spool.ledger.balance() in {0, began}
-        spool.append(points([1, 2, 3]))
-        spool.close()
-        spool = None
 
 
 def test_a_corrupt_chunk_is_set_aside_and_the_others_are_delivered(spooled, path, caplog):
@@ -926,37 +870,6 @@ def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
 
 
 # -- corrupt data is not delivered ------------------------------------------------------------------------------------------
-
-
-def test_no_corrupt_byte_of_a_chunk_is_delivered(path):
-    dice = random.Random(3)
-    filled(path, 12)
-    whole = path.read_bytes()
-    altered = 0
-    for _ in range(40):
-        with closing(sqlite3.connect(path)) as db:
-            key, content = dice.choice(db.execute("SELECT key, body FROM chunk").fetchall())
-            at = dice.randrange(len(content))
-            rotten = content[:at] + bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :]
-            db.execute("UPDATE chunk SET body = ? WHERE key = ?", (rotten, key))
-            db.commit()
-        with closing(Spool("sink", path)) as spool:
-            found = [(point.metric, point.at, point.value) for point in all_of(spool)]
-            assert found == [(LOAD, 1, float(n)) for n in range(480) if n // 40 != key]
-            altered += spool.ledger.dropped["unreadable"]
-            check_balance(spool, path)
-        for file in path.parent.iterdir():
-            file.unlink()
-        path.write_bytes(whole)
-    assert altered == 40 * 40
-
-
-def all_of(spool):
-    taken = []
-    while more := spool.take(100)[0]:
-        taken += more
-        spool.acknowledge({"sent": len(more)})
-    return taken
 
 
 @pytest.mark.parametrize(

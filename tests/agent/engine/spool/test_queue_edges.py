@@ -224,18 +224,6 @@ def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
 # -- its file -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_this_version_without_its_columns_is_set_aside(spool, spooled, path):
-    spool.append(points(0, 1))
-    spool.close()
-    with closing(sqlite3.connect(path)) as db:
-        for table, column in (("chunk", "rest"), ("chunk", "crc"), ("chunk", "destination"), ("memo", "crc")):
-            db.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO rotten_{column}")
-        db.commit()
-    again = spooled()
-    assert again.file.faults["corrupt"] == 1
-    assert path.with_suffix(".corrupt").exists()
-
-
 def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spool, spooled, path):
     spool.append(points(0, 1))
     spool.append(points(2))
