@@ -50,6 +50,8 @@ GROUP: Final = {
     "io.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
     "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 }  # fmt: skip
+PCI: Final = {"class": "0x030200", "current_link_width": "16", "current_link_speed": "32.0 GT/s PCIe",
+              "max_link_width": "16", "aer_dev_fatal": "TOTAL_ERR_FATAL 0"}  # fmt: skip
 
 
 class Node:
@@ -109,13 +111,10 @@ class Node:
             busy = float(job.kernels.partition("/")[0]) / 2 if job else 0.0
             gpu.pop("samples", None)
             power = round(95_000 + 560_000 * busy)
-            gpu |= {
-                "kernels": job.kernels if job else "0/1",
-                "processes": None,
-                "power": power,
-                "fan": round(40 + 40 * busy),
-            }
-            gpu["temperature"] = round(34 + number + 28 * busy)
+            gpu |= {"kernels": job.kernels if job else "0/1", "processes": None, "power": power}
+            for name, text in PCI.items():
+                self._write(f"sys/bus/pci/devices/0000:{number:02x}:00.0/{name}", f"{text}\n")
+            gpu["fan"], gpu["temperature"] = round(40 + 40 * busy), round(34 + number + 28 * busy)
             gpu["utilization"] = {"gpu": round(100 * busy), "memory": round(30 * busy)}
             gpu["memory"]["used"] = job.memory * GIB if job else 0
             gpu["field"] |= {"83": f"0@{power}", "138.-1": f"0@{round(9e6 * busy)}", "139.-1": f"0@{round(8e6 * busy)}"}
@@ -144,7 +143,7 @@ class Node:
         self._write("proc/1/net/dev", f"a\nb\n{interface}")
         tcp = "ActiveOpens RetransSegs OutSegs"
         self._write("proc/1/net/snmp", f"Tcp: {tcp}\nTcp: 1 {moved >> 28} {moved >> 13}\n")
-        self._write("proc/1/net/netstat", "TcpExt: TCPTimeouts TCPSynRetrans\nTcpExt: 0 0\n")
+        self._write("proc/1/net/netstat", "TcpExt: TCPTimeouts ListenDrops\nTcpExt: 0 0\n")
         for kind in ("cpu", "io", "memory"):
             text = "avg10=1.50 avg60=1.20 avg300=1.00"
             self._write(

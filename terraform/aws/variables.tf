@@ -228,6 +228,6 @@ variable "tags" {
 variable "runbooks" {
   description = "Folder or address of the pages about the alarms, for their descriptions."
   type        = string
-  default     = "docs/runbooks"
+  default     = "https://chipwatch.example/source/docs/runbooks"
   nullable    = false
 }

@@ -225,6 +225,6 @@ variable "agent" {
 variable "runbooks" {
   description = "Folder or address of the pages about the alarms, for their descriptions."
   type        = string
-  default     = "docs/runbooks"
+  default     = "https://chipwatch.example/source/docs/runbooks"
   nullable    = false
 }

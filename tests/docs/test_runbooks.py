@@ -9,6 +9,7 @@ import pytest
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS, RULES
 from chipwatch.commands.parser import parsed_words
+from chipwatch.contract.advice import Scope
 
 FOLDER = Path(__file__).parents[2] / "docs/runbooks"
 
@@ -17,6 +18,13 @@ def test_each_alarm_has_a_page_and_each_page_an_alarm():
     assert {path.stem for path in FOLDER.glob("*.md")} == {*KEYS, "README"}
     index = (FOLDER / "README.md").read_text()
     assert [key for key in KEYS if f"({key}.md)" not in index] == []
+
+
+def test_the_address_of_the_pages_is_the_same_everywhere_and_the_projects():
+    root = FOLDER.parents[1]
+    texts = [path.read_text() for path in (*root.glob("terraform/**/variables.tf"), root / "helm/chipwatch/Chart.yaml")]
+    given = re.findall(r'(?ms)variable "runbooks" \{.*?default += "(.*?)"|^sources: \[(.*?)\]', "\n".join(texts))
+    assert {name or f"{source}/docs/runbooks" for name, source in given} == {Scope.runbooks}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)

@@ -125,6 +125,7 @@ class Chart(NamedTuple):
     """A graph."""
 
     section: str
+    """The title of the row that it stands in; of one `aside` it says on which machines the row has data."""
     title: str
     series: tuple[SentMetric, ...]
     label: str
@@ -138,6 +139,8 @@ class Chart(NamedTuple):
     fold: Fold = ""
     by: tuple[str, ...] = ()
     """Keys whose values make the groups, as they are sent, or `MACHINE`; without a key, all series are one group."""
+    aside: bool = False
+    """True if a plain machine leaves it empty. It then stands in a row at the end, collapsed where the service can."""
 
     @property
     def lines(self) -> list[tuple[Shown, SentMetric]]:
@@ -203,8 +206,8 @@ class Scope:
     """Name of the dashboard, and start of the names of alarms."""
     period: int | None = None
     """Seconds that one dot of a graph stands for; None: `window`, but at least a minute."""
-    runbooks: str = "docs/runbooks"
-    """Folder or address of the pages about the alarms."""
+    runbooks: str = "https://chipwatch.example/source/docs/runbooks"
+    """Address of the pages about the alarms; this default stands for the project's, as long as none is registered."""
     dims_as: str | None = None
     """Variable of a template to write in place of the machine's dimensions."""
     notify: tuple[str, ...] = ()

@@ -81,9 +81,8 @@ def check_collector(
 
 def _check_contract(plugin: object, contract: type) -> None:
     """Assert that the class keeps the contract, and that no attribute of the object hides a part of it."""
-    name = type(plugin).__name__
     fault = fault_of(type(plugin), contract) or hides(plugin, contract)
-    assert fault is None, f"{name} {fault}"
+    assert fault is None, f"{type(plugin).__name__} {fault}"
 
 
 def _check_metric(metric: Metric) -> None:

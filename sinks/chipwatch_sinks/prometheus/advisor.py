@@ -33,7 +33,6 @@ from chipwatch_sinks.prometheus.page import Format, Page
 WIDTH, HEIGHT = 8, 8
 """Size of a graph in columns and rows of Grafana's grid, which is 24 columns wide."""
 MAX_PANELS: Final = 500
-DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 MODEL: Final = Path(__file__).with_name("grafana.json").read_text(encoding="utf-8")
 """
 Templates of a dashboard and a graph, and Grafana's units for Prometheus' or UCUM units and for a counter's rates.
@@ -57,23 +56,24 @@ FORGOTTEN: Final = "6h"
 
 def grafana_dashboard(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     """Return a dashboard in Grafana's classic form; its variables choose the data source and the machines."""
-    panels = []
+    asides = {chart.section for chart in charts if chart.aside}
+    panels: list[dict[str, Any]] = []
+    row = panels
     for number, (what, x, y) in enumerate(placed(charts, WIDTH, HEIGHT, service="this dashboard", limit=MAX_PANELS), 1):
         place = {"id": number, "gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}}
         if isinstance(what, str):
             place["gridPos"] = {"x": 0, "y": y, "w": 24, "h": 1}
-            panels.append({**place, "type": "row", "title": what, "collapsed": False, "panels": []})
+            panels.append({**place, "type": "row", "title": what, "collapsed": what in asides, "panels": []})
+            row = panels[-1]["panels"] if what in asides else panels
         else:
-            panels.append({**place, **_panel(what, scope)})
-    every = _family(charts[0].series[0]).name if charts else "up"
-    model = json.loads(MODEL.replace("{every}", every))
+            row.append({**place, **_panel(what, scope)})
+    model = json.loads(MODEL.replace("{every}", _family(charts[0].series[0]).name if charts else "up"))
     if any(sent.former for chart in charts for sent in chart.series):
         model["dashboard"]["templating"]["list"].append(model["names"])
     return document({**model["dashboard"], "title": scope.prefix, "panels": panels})
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
-    lines = [_line(chart, shown, sent) for shown, sent in chart.lines]
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
     model = json.loads(MODEL)
@@ -81,10 +81,9 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     unit = model["rates"].get(unit, "") if drawn == "rate" else unit
     axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
-    style = "bars" if drawn == "increase" else "line"
-    custom: dict[str, Any] = {"drawStyle": style, "axisLabel": "" if unit else chart.label}
+    axis["custom"] = {"drawStyle": "bars" if drawn == "increase" else "line", "axisLabel": "" if unit else chart.label}
     if chart.limits:
-        custom["thresholdsStyle"] = {"mode": "dashed"}
+        axis["custom"]["thresholdsStyle"] = {"mode": "dashed"}
         steps = sorted(_scaled(value, family) for _, value in chart.limits)
         axis["thresholds"] = {"mode": "absolute", "steps": [
             {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
@@ -95,8 +94,8 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
         **model["stat" if chart.fold and not chart.by else "panel"],
         "title": chart.title,
         "interval": f"{scope.period or 60}s",
-        "targets": [{"refId": f"Q{n}", "datasource": DATASOURCE, **line} for n, line in enumerate(lines, 1)],
-        "fieldConfig": {"defaults": {**({"unit": unit} if unit else {}), **axis, "custom": custom}, "overrides": []},
+        "targets": [{"refId": f"Q{n}", **_line(chart, *line)} for n, line in enumerate(chart.lines, 1)],
+        "fieldConfig": {"defaults": {**({"unit": unit} if unit else {}), **axis}, "overrides": []},
     }
 
 

@@ -12,7 +12,7 @@ from chipwatch.contract.datapoint import Kind, Metric
 
 TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("panels.toml").read_text("utf-8"))
 LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]
-SECTIONS: Final = {word: section for section, words in TABLES["sections"].items() for word in words}
+SECTIONS, ROWS = ({word: title for title, words in TABLES[of].items() for word in words} for of in ("sections", "rows"))
 TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
 BOARDS: Final[Mapping[str, Any]] = TABLES["boards"]
 SHORT: Final = {word.lower(): word for word in LISTS["short"]}
@@ -26,7 +26,8 @@ def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
     for metric in (way for way in ways if way.copy == (way.metric.name in copied)):
         name = metric.metric.name
         title = TITLES.get(name) or title_of(name)
-        groups.setdefault((_section(name), title), []).append(metric._replace(drawn=_drawn(metric.metric)))
+        section = _longest(name, SECTIONS) or name.partition(".")[0]
+        groups.setdefault((section, title), []).append(metric._replace(drawn=_drawn(metric.metric)))
     whole = [_chart(section, title, group) for (section, title), group in groups.items()]
     return [part for chart in sorted(whole, key=_place) for part in _parts(chart, most)]
 
@@ -34,9 +35,8 @@ def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
 def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -> list[Chart]:
     """Return the graphs of the dashboard `name` (--board); `machines`: lines can be grouped by machine."""
     extra = {MACHINE} if machines else set()
-    rows = BOARDS[name].get("graphs", {}).items()
-    graphs = [_folded(name.capitalize(), title, rule.split(), sent, extra) for title, rule in rows]
-    sections = BOARDS[name].get("sections", ())
+    rows, sections = BOARDS[name].get("graphs", {}), BOARDS[name]["sections"]
+    graphs = [_folded(name.capitalize(), title, rule.split(), sent, extra) for title, rule in rows.items()]
     return [*filter(None, graphs), *(chart for chart in charts(sent, most) if chart.section in sections)]
 
 
@@ -54,10 +54,19 @@ def _folded(section: str, title: str, rule: list[Any], sent: Iterable[SentMetric
     return chart._replace(fold=fold, by=by)
 
 
-def _section(name: str) -> str:
+def in_rows(charts: Sequence[Chart]) -> list[Chart]:
+    """Return the graphs; last are those that a plain machine leaves empty, in rows whose titles say why."""
+    rows = ["", *TABLES["rows"]]
+    numbers = [min(rows.index(_longest(way.metric.name, ROWS)) for way in chart.series) for chart in charts]
+    placed = sorted(zip(numbers, charts, strict=True), key=lambda pair: pair[0])
+    return [chart._replace(section=rows[number], aside=True) if number else chart for number, chart in placed]
+
+
+def _longest(name: str, titles: Mapping[str, str]) -> str:
+    """Return the title of the longest beginning of a metric's name that has one, or ""."""
     words = name.split(".")
     beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
-    return next((SECTIONS[beginning] for beginning in beginnings if beginning in SECTIONS), words[0])
+    return next((titles[beginning] for beginning in beginnings if beginning in titles), "")
 
 
 def _parts(chart: Chart, most: int) -> list[Chart]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chipwatch.advisor.advisors import advisor_class, advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
-from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
+from chipwatch.advisor.dashboard.charts import BOARDS, board, charts, in_rows
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import SentMetrics, sent_by
 from chipwatch.base.text import in_case_of, nearest
@@ -42,7 +42,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     sent = sent_by(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
-        drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]
+        drawn = [with_limits(chart, options) for chart in in_rows(_charts(sent, options, advisor.board))]
         with asked(name):
             if options.records:
                 records = advisor.records([chart for chart in drawn if chart.fold or chart.series[0].former], scope)
@@ -51,9 +51,9 @@ def make(config: Config, options: BoardOptions) -> Documents:
                 return Documents("\n".join(records), sent.notes)
             return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
-    if wanted and not re.search(r"://|\$", options.runbooks):
+    if wanted and not re.search(r"://(?!chipwatch\.example/)|\$", options.runbooks):
         page = scope.runbook(wanted[0].rule)
-        missing.append(f"alarms link to pages such as {page}, which is not an address; set --runbooks URL")
+        missing.append(f"alarms link to pages such as {page}, which leads nowhere; set --runbooks URL")
     with asked(name):
         return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
 

@@ -122,9 +122,8 @@ class _Planner:
         holders = (HOLDER, HOLDER._replace(pod="y" * 20, job="y" * 20))[: 1 + (self._tariff.charges_for == "series")]
         self._labels = OwnerLabels(keys or ("pod", "namespace", "container"), lambda _: holders)
         self._labels.update(machine.points, list)
-        self._now = _Case(
-            "as configured", self._options.level or config.level, cadence, separate, now=True, owned=bool(keys)
-        )
+        level = self._options.level or config.level
+        self._now = _Case("as configured", level, cadence, separate, now=True, owned=bool(keys))
 
     def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
         """Return the plan; `rejected`: a sentence for each metric that the sink never accepts."""
@@ -221,9 +220,7 @@ class _Planner:
         series = one_host * (hosts if case.separate or self._tariff.apart else 1)
         names = len({point.metric.name for point in wanted})
         load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
-        bill: list[Cost] = []
-        quotas: list[Quota] = []
-        beside: tuple[str, ...] = ()
+        bill, quotas, beside = list[Cost](), list[Quota](), tuple[str, ...]()
         if advisor:
             with asked(self._name):
                 if advisor.measure(()) is not None:
@@ -271,11 +268,7 @@ class _Planner:
         before = [point for point in read if (point.metric.name, point.dims) in series]
         passed = window.add([point._replace(at=start - 1) for point in before], start - 1)
         for n in range(min(MAX_SAMPLES, max(1, int(c.window / c.interval)))):
-            passed = window.add([_sample(point, start, n) for point in wanted], start + n)
+            risen = [p._replace(at=start + n, value=p.value + n * (p.metric.kind is Kind.GAUGE)) for p in wanted]
+            passed = window.add(risen, start + n)
         done = window.close() if c.window else passed
         return [point._replace(dims=self._dims | point.dims) for point in done]
-
-
-def _sample(point: Datapoint, start: int, n: int) -> Datapoint:
-    value = point.value + n if point.metric.kind is Kind.GAUGE else point.value
-    return point._replace(at=start + n, value=value)

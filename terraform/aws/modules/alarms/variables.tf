@@ -219,7 +219,7 @@ variable "tags" {
 variable "runbooks" {
   description = "Folder or address of the pages about the alarms; each alarm's description has the link of its page."
   type        = string
-  default     = "docs/runbooks"
+  default     = "https://chipwatch.example/source/docs/runbooks"
   nullable    = false
 
   validation {

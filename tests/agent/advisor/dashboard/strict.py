@@ -12,6 +12,12 @@ QUERY = re.compile(
     rf"(?: WHERE ({NAME} != '[\w ]+'(?: AND {NAME} != '[\w ]+')*))?"
     rf"(?: GROUP BY ({NAME}(?:, {NAME})*) ORDER BY \1\(\) (ASC|DESC))?"
 )
+GROUPS = re.compile(
+    rf"SELECT (AVG|MAX|MIN|SUM)\({NAME}\) FROM {NAME} GROUP BY {NAME}(?:, {NAME})* ORDER BY \1\(\) (ASC|DESC) LIMIT \d+"
+    rf"|(?:AVG|MAX|MIN|SUM|METRIC_COUNT)\(SEARCH\('Namespace={NAME} MetricName={NAME}', '(?:Average|Sum)', \d+\)\)"
+    r"|q1 / (?:60|300)"
+)
+"""Lines of groups: a query, a search for all series as one, and what makes a rate of either."""
 ALIGNERS = {"ALIGN_MEAN", "ALIGN_MIN", "ALIGN_MAX", "ALIGN_DELTA", "ALIGN_RATE"}
 
 
@@ -38,6 +44,11 @@ def query(text):
     excluded = {tuple(re.findall(r"[\w.]+", part)) for part in found[4].split(" AND ")} if found[4] else set()
     assert {key for key, _ in excluded} <= set(dims)
     return namespace, found[2].strip('"'), tuple(sorted(dims)), found[1], groups, excluded
+
+
+def panels_of(board):
+    """Return the rows and panels of a dashboard of Grafana, also the panels of collapsed rows."""
+    return [each for panel in board["panels"] for each in (panel, *panel.get("panels", ()))]
 
 
 def overlap_free(tiles, width):
@@ -76,7 +87,7 @@ def check_graph(graph):
     assert keys <= set(graph) <= keys | {"annotations"}
     for line in graph.get("annotations", {"horizontal": []})["horizontal"]:
         assert set(line) == {"label", "value"}
-    assert graph["view"] == "timeSeries"
+    assert graph["view"] in {"timeSeries", "singleValue"}
     assert graph["region"]
     assert graph["period"] in {1, 5, 10, 20, 30} or graph["period"] % 60 == 0
     assert set(graph["yAxis"]) == {"left"}
@@ -85,9 +96,11 @@ def check_graph(graph):
     assert 1 <= len(graph["metrics"]) <= 500
     found, lines, ids, queries = [], 0, [], 0
     for (metric,) in graph["metrics"]:
-        assert {"expression", "id", "period"} <= set(metric) <= {"expression", "id", "period", "label"}
+        assert {"expression", "id", "period"} <= set(metric) <= {"expression", "id", "period", "label", "visible"}
         assert re.fullmatch(r"[a-z]\w*", metric["id"])
         ids.append(metric["id"])
+        if GROUPS.fullmatch(metric["expression"]):
+            continue
         if metric["expression"].startswith("SELECT"):
             *_, function, groups, excluded = query(metric["expression"])
             assert (function, groups, excluded) == ("AVG", (), set())

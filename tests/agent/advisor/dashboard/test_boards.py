@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from tests.agent.advisor.dashboard.strict import overlap_free
+from tests.agent.advisor.dashboard.strict import overlap_free, panels_of
 from tests.doubles.otlp import parse
 
 from chipwatch.advisor.catalogue import catalogue
@@ -12,6 +12,7 @@ from chipwatch.advisor.dashboard.alarms import KEYS
 from chipwatch.advisor.dashboard.charts import BOARDS, TABLES
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.naming.profiles import profile
+from chipwatch.contract.advice import Scope
 from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.prometheus.names import family_of
@@ -30,7 +31,7 @@ def graph(document):
     def find(cloud, board, title, flags=None):
         made = document(cloud, {**OPTIONS, **(flags or {})}, families=MACHINES, board=board)
         panels = [
-            *made.get("panels", ()),
+            *panels_of({"panels": (), **made}),
             *(widget["properties"] for widget in made.get("widgets", ())),
             *(tile["widget"] for tile in made.get("mosaicLayout", {"tiles": ()})["tiles"]),
         ]
@@ -46,7 +47,7 @@ def test_a_rule_names_a_metric_and_its_own_dimensions(board, title, rule):
     assert {*keys[1:]} <= {"machine", "user", *METRICS[metric].dims}
     assert fold != "sum" or not keys or METRICS[metric].kind is Kind.COUNTER, "CloudWatch adds up samples of a gauge"
     assert fold != "count" or not keys, "CloudWatch counts samples of a group"
-    assert {*BOARDS[board].get("sections", ())} <= {*TABLES["sections"]}
+    assert {*BOARDS[board]["sections"]} <= {*TABLES["sections"]}
 
 
 @pytest.mark.parametrize(("resource", "label"), [("auto", "instance_id"), ("k8s_node", "node_name")])
@@ -70,8 +71,11 @@ def test_the_parts_of_a_dashboard_fit_its_grid(document, board):
             widgets = made["widgets"]
             overlap_free([(part["x"], part["y"], part["width"], part["height"]) for part in widgets], 24)
         elif cloud == "grafana":
-            places = [panel["gridPos"] for panel in made["panels"]]
+            places = [panel["gridPos"] for panel in panels_of(made)]
             overlap_free([(place["x"], place["y"], place["w"], place["h"]) for place in places], 24)
+            rows = {panel["title"]: panel["collapsed"] for panel in made["panels"] if panel["type"] == "row"}
+            assert [*rows.values()] == sorted(title in TABLES["rows"] for title in rows)
+            assert [panel["type"] == "row" for panel in made["panels"][:4]] == [True, False, False, False]
         elif cloud == "google":
             tiles = made["mosaicLayout"]["tiles"]
             overlap_free([(tile["xPos"], tile["yPos"], tile["width"], tile["height"]) for tile in tiles], 12)
@@ -115,8 +119,8 @@ def test_a_board_has_a_name_of_ours_only_where_the_tool_has_none_or_its_name_lac
     """The tool's gauge of the last Xid has no code as a label, so groups by code count with our counter."""
     theirs = profile(names)
     ours = {family_of(METRICS[metric]).name: metric for metric in METRICS}
-    panels = document("grafana", {**OPTIONS, "names": names}, families=MACHINES, board=board)["panels"]
-    texts = {panel["title"]: " ".join(target["expr"] for target in panel.get("targets", ())) for panel in panels}
+    panels = document("grafana", {**OPTIONS, "names": names}, families=MACHINES, board=board)
+    texts = {one["title"]: " ".join(each["expr"] for each in one.get("targets", ())) for one in panels_of(panels)}
     native = {title: {ours[name] for name in re.findall(r"\w+", text) if name in ours} for title, text in texts.items()}
     translated = {**theirs.names, **theirs.copies}
     assert {title for title, metrics in native.items() if not metrics.isdisjoint(translated)} <= {"Xid errors by code"}
@@ -158,7 +162,7 @@ def test_cloudwatchs_promql_needs_a_region_and_has_no_alarms(made, monkeypatch):
 @pytest.mark.parametrize("cloud", ["grafana", "cloudwatch", "google"])
 def test_each_alarm_has_the_link_of_its_page_which_can_be_elsewhere(made, cloud):
     for folder, given in (
-        ("docs/runbooks", {}),
+        (Scope.runbooks, {}),
         ("https://wiki.example/gpu", {"runbooks": "https://wiki.example/gpu/"}),
     ):
         text = made(cloud, OPTIONS, families=("all",), alarms=True, hosts=2, **given).text
@@ -167,10 +171,10 @@ def test_each_alarm_has_the_link_of_its_page_which_can_be_elsewhere(made, cloud)
 
 @pytest.mark.parametrize(
     ("runbooks", "noted"),
-    [("docs/runbooks", True), ("/wiki", True), ("https://wiki.example/gpu", False), ("${runbooks}", False)],
+    [(Scope.runbooks, True), ("/wiki", True), ("https://wiki.example/gpu", False), ("${runbooks}", False)],
 )
 def test_a_note_names_the_option_that_makes_links_addresses(made, runbooks, noted):
     options = {"families": ("all",), "hosts": 2, "runbooks": runbooks}
-    note = f"alarms link to pages such as {runbooks}/agent-silent.md, which is not an address; set --runbooks URL"
+    note = f"alarms link to pages such as {runbooks}/agent-silent.md, which leads nowhere; set --runbooks URL"
     assert (note in made("cloudwatch", OPTIONS, alarms=True, **options).notes) is noted
     assert note not in made("cloudwatch", OPTIONS, **options).notes

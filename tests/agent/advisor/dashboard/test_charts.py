@@ -2,7 +2,7 @@ import pytest
 from tests.agent.advisor.dashboard.strict import check_cloudwatch
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts
+from chipwatch.advisor.dashboard.charts import LISTS, ROWS, SECTIONS, TABLES, charts
 from chipwatch.contract.advice import SentMetric
 from chipwatch.contract.datapoint import Kind, gauge
 
@@ -27,7 +27,9 @@ def test_tables_name_only_metrics_that_exist():
 
 def test_every_metric_has_a_section():
     assert {name.partition(".")[0] for name in METRICS} <= set(SECTIONS)
-    assert [start for start in SECTIONS if not any(f"{name}.".startswith(f"{start}.") for name in METRICS)] == []
+    assert [
+        start for start in (*SECTIONS, *ROWS) if not any(f"{name}.".startswith(f"{start}.") for name in METRICS)
+    ] == []
 
 
 def test_metrics_of_other_programs_get_a_separate_section_before_the_agent():

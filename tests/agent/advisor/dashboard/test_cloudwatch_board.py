@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import boto3
 import pytest
@@ -17,6 +18,7 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.engine.window import Window
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -40,11 +42,12 @@ def expression(alarm):
     return alarm["Metrics"][0]["Expression"]
 
 
-def test_the_service_takes_the_dashboard(cloudwatch, document):
-    body = document("cloudwatch", ALL, families=("all",))
-    check_cloudwatch(body)
-    cloudwatch.put_dashboard(DashboardName="fleet", DashboardBody=json.dumps(body))
-    assert json.loads(cloudwatch.get_dashboard(DashboardName="fleet")["DashboardBody"]) == body
+def test_the_service_and_the_grammar_take_the_dashboard_of_all_and_each_shipped_board(cloudwatch, document):
+    shipped = [json.loads(path.read_text()) for path in (ROOT / "dashboards/cloudwatch").glob("*.json")]
+    for body in (document("cloudwatch", ALL, families=("all",)), *shipped):
+        check_cloudwatch(body)
+        cloudwatch.put_dashboard(DashboardName="fleet", DashboardBody=json.dumps(body))
+        assert json.loads(cloudwatch.get_dashboard(DashboardName="fleet")["DashboardBody"]) == body
 
 
 # -- alarms -----------------------------------------------------------------------------------------------------------

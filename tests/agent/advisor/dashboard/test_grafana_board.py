@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.agent.advisor.dashboard.strict import overlap_free
+from tests.agent.advisor.dashboard.strict import overlap_free, panels_of
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS
@@ -31,7 +31,7 @@ def rules(document):
 
 
 def graphs(board):
-    return [panel for panel in board["panels"] if panel["type"] == "timeseries"]
+    return [panel for panel in panels_of(board) if panel["type"] == "timeseries"]
 
 
 def expressions(board):
@@ -46,9 +46,9 @@ def test_the_dashboard_draws_all_that_the_page_has(document):
 @pytest.mark.parametrize("names", NAMES)
 def test_the_dashboard_fits_the_grid_and_its_parts_have_different_numbers(document, names):
     board = document("grafana", {**ALL, "names": names}, families=("host", "gpu"))
-    places = [panel["gridPos"] for panel in board["panels"]]
+    places = [panel["gridPos"] for panel in panels_of(board)]
     overlap_free([(of["x"], of["y"], of["w"], of["h"]) for of in places], 24)
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert len({panel["id"] for panel in panels_of(board)}) == len(panels_of(board))
     for panel in graphs(board):
         for key in ("refId", "expr"):
             assert len({target[key] for target in panel["targets"]}) == len(panel["targets"]), panel["title"]

@@ -3,13 +3,14 @@
 import re
 
 import pytest
+from tests.agent.advisor.dashboard.strict import panels_of
 
 FLAGS = {"level": "all", "names": "dcgm,dcgm4.7"}
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL_RATIO"
 
 
 def queries(board):
-    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    return [target["expr"] for panel in panels_of(board) for target in panel.get("targets", ())]
 
 
 def rules(document, names, **wishes):
