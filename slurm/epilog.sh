@@ -10,10 +10,10 @@ case ${SLURM_JOB_EXIT_CODE2:-0:0} in
   0:0 | *[!0-9:]*) ;;
   *) timeout -k 1 5 chipwatch record --seal --job "$SLURM_JOB_ID" --code "$SLURM_JOB_EXIT_CODE2" > /dev/null 2>&1 < /dev/null & ;;
 esac
-[ -d "$folder" ] || exit 0
+[ -n "$(find "$folder" -maxdepth 0 -type d ! -perm -002 2> /dev/null)" ] || exit 0
 
 umask 022
-exec 9> "$folder/.lock" || exit 0
+exec 9>> "$folder/.lock" || exit 0
 flock -w 5 9 || exit 0
 for file in "$folder"/[0-9]* "$folder"/[GM]* "$folder"/s?????????????; do
   grep -qsx "$SLURM_JOB_ID" "$file" || continue

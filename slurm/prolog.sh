@@ -8,7 +8,9 @@ mig=${CHIPWATCH_PROC:-/proc}/driver/nvidia/capabilities
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 umask 022
 mkdir -p "$folder" || exit 0
-exec 9> "$folder/.lock" || exit 0
+# Where any user may write, a link could lead root's writes elsewhere.
+[ -z "$(find "$folder" -maxdepth 0 -perm -002)" ] || exit 0
+exec 9>> "$folder/.lock" || exit 0
 flock -w 5 9 || exit 0
 
 write() {

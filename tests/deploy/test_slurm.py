@@ -69,6 +69,16 @@ def test_jobs_that_share_a_gpu_each_have_a_line(folder):
     assert mapped(folder) == {"2": ["41337", "1337"]}
 
 
+def test_where_any_user_may_write_root_writes_nothing(folder):
+    folder.mkdir(parents=True)
+    folder.chmod(0o1777)
+    (folder / ".lock").symlink_to(folder.parent / "theirs")
+    (folder.parent / "theirs").write_text("kept")
+    for script in ("prolog", "epilog"):
+        run(script, folder, "41337", "0")
+    assert ([*folder.iterdir()], (folder.parent / "theirs").read_text()) == ([folder / ".lock"], "kept")
+
+
 @pytest.mark.parametrize(
     ("code", "asked"), [("3:0", True), ("0:9", True), ("0:0", False), (None, False), ("1;rm", False)]
 )

@@ -1,5 +1,6 @@
 """`chipwatch status --spool FOLDER`, with an agent's own spool, whole and damaged."""
 
+import os
 import sqlite3
 from contextlib import closing
 
@@ -118,6 +119,21 @@ def test_a_page_that_rots_costs_its_own_chunks_alone(tmp_path):
         assert found.damaged
         assert bool(lost[-1]) >= (found.ledger.balance() > 0)
     assert sorted(lost)[-3] < 10, "all but the file's head and the root of its table"
+
+
+def test_a_link_that_waits_for_root_is_not_followed(tmp_path, monkeypatch):
+    path, calls = tmp_path / "kept.db", []
+    kept(path).close()
+    change(path, ROTS)
+    (tmp_path / "theirs").touch()
+    (tmp_path / "kept.repaired").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OSError, match="is a symbolic link, which is not followed"):
+        repair(path)
+    assert (tmp_path / "theirs").read_bytes() == b""
+    (tmp_path / "kept.repaired").unlink()
+    monkeypatch.setattr(os, "chown", lambda *words, **how: calls.append((words[0].name, how)))
+    assert repair(path).aside
+    assert calls == [("kept.repaired", {"follow_symlinks": False})]
 
 
 def test_a_disk_that_takes_nothing_damages_nothing_and_nothing_is_renamed(tmp_path, monkeypatch):

@@ -37,11 +37,6 @@ def test_the_ended_points_balance_and_make_the_same_ledger(sent, rejected, dropp
     assert +again.dropped == +ledger.dropped
 
 
-def test_nothing_has_ended_in_a_new_ledger():
-    assert Ledger().ended() == {}
-    assert Ledger(collected=5, spooled=5).ended() == {}
-
-
 def test_its_text_is_the_equation():
     ledger = Ledger()
     ledger.add({"collected": 10, "sent": 4, "rejected:too old": 2, "rejected:bad": 1, "dropped:bug": 0})

@@ -523,17 +523,6 @@ def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled,
     check_balance(first, path)
 
 
-def test_an_agent_that_replaces_another_takes_its_spool_over_once_that_has_ended(spooled, path):
-    first = spooled()
-    first.append(points(range(3)))
-    second = spooled()
-    second.append(points(range(100, 103)))
-    first.close()
-    second.append(points(range(200, 203)))
-    check_balance(second, path)
-    assert drain(second) == [0, 1, 2, 100, 101, 102, 200, 201, 202]
-
-
 # -- points that cannot be written ----------------------------------------------------------------------------------------
 
 
@@ -579,18 +568,6 @@ def filled(path, chunks=60):
         spool.file.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (root,) = spool.file.store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     return root
-
-
-def test_a_file_cut_short_is_set_aside_and_a_new_one_begins(spooled, path):
-    filled(path)
-    os.truncate(path, path.stat().st_size // 2)
-    spool = spooled()
-    spool.append(points([1]))
-    check_balance(spool)
-    drain(spool, 100)
-    spool.append(points([2]))
-    spool.close()
-    assert take(spooled())[-1:] == [2]
 
 
 def overwrite(path, page, content, at=0):
