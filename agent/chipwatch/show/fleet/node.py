@@ -265,7 +265,7 @@ def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:
 
 def _device(dims: Mapping[str, str]) -> tuple[str, str]:
     """Return the device of a reading; for a partition, its whole device."""
-    return next(((family, dims[family]) for family in FAMILIES if family in dims), ("gpu", ""))
+    return ("gpu", dims["gpu"]) if "gpu" in dims else next(((k, dims[k]) for k in FAMILIES if k in dims), ("gpu", ""))
 
 
 def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> FleetNode:

@@ -34,8 +34,12 @@ TIMEOUT: Final = 3.0
 """Seconds in which a node must accept the connection and answer completely."""
 MAX_LINES: Final = 50_000
 """Most lines of a page: a longer one would delay the other nodes."""
-AT_ONCE, RETRIES_AT_ONCE = 128, 32
-"""Most simultaneous requests: to nodes that answer, and to nodes that failed, which must not delay the others."""
+AT_ONCE, STAY, RETRIES_AT_ONCE = 128, 8, 32
+"""
+Most simultaneous requests: until each node has answered or failed, afterwards, and to nodes that failed.
+
+These must not delay the others. Few threads take less CPU time than many.
+"""
 MAX_KEPT: Final = 600
 """Most nodes with which connections stay open: a process may usually open 1024 files."""
 MAX_PAUSE: Final = 30.0
@@ -183,6 +187,9 @@ class Poller:
                         node.fail(f"no complete answer in {TIMEOUT:g} s")
                 self._tend(programs, waiting)
                 if now >= due or was_complete != self.is_complete:
+                    surplus = 0 if was_complete or not self.is_complete else len(self._clients) - STAY
+                    for _ in range(min(surplus, AT_ONCE - STAY)):
+                        self._queues[0].put(None)
                     due, was_complete = now + self.interval, self.is_complete
                     self._wake()
         finally:

@@ -120,13 +120,11 @@ def columns_of(view: FleetView) -> Sequence[Column]:
     def past(row: FleetNode) -> tuple[str, str]:
         if not (trend := view.past.get(row.key)):
             return "-", ""
-        end = round(view.sampled * 1e9)
-        step = max(SAMPLE, (end - trend.first) / 1e9 / (GRAPH - 1))
-        return graph(trend.means(end, step, GRAPH, 2 * step), 1, 100)[0], "graph"
+        step = max(SAMPLE, (view.sampled - trend.first / 1e9) / (GRAPH - 1))
+        return graph(trend.means(round(view.sampled * 1e9), step, GRAPH, 2 * step), 1, 100)[0], "graph"
 
-    names = Column(view.by or "node", 24, name, left=True, snug=True)
     hour = [Column("last hour", GRAPH // PER_CELL, past, columns=100, left=True)] if view.past else []
-    return names, *COLUMNS[1:-1], *hour, COLUMNS[-1]
+    return Column(view.by or "node", 24, name, left=True, snug=True), *COLUMNS[1:-1], *hour, COLUMNS[-1]
 
 
 def rows_of(nodes: Sequence[FleetNode], view: FleetView) -> list[FleetNode]:
