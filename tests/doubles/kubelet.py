@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import threading
 from concurrent import futures
+from pathlib import Path
 
-from chipwatch.net.protobuf import message
+import yaml
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message_factory import GetMessageClass
+
+FILE = Path(__file__).parents[1] / "fixtures/kubelet.yaml"
+API = DescriptorPool()
+API.Add(ParseDict(yaml.safe_load(FILE.read_text()), FileDescriptorProto()))
+ANSWER = GetMessageClass(API.FindMessageTypeByName("v1.ListPodResourcesResponse"))
 
 
-def field(number: int, *parts: bytes | str) -> bytes:
-    """Encode messages or texts of one field."""
-    return b"".join(message(number, part.encode() if isinstance(part, str) else part) for part in parts)
+def containers(namespace: str, name: str, *parts: dict, **more) -> bytes:
+    """Encode an answer with one pod; answers that follow one another are one."""
+    own = {"namespace": namespace, "name": name, "containers": parts}
+    return ANSWER(pod_resources=[own | more]).SerializeToString()
 
 
 def pod(namespace: str, name: str, container: str, resource: str, *devices: str) -> bytes:
-    """Encode a PodResources of one container with one resource."""
-    topology = field(3, field(1, b"\x08\x00"))
-    inner = field(1, container) + field(2, field(1, resource) + field(2, *devices) + topology)
-    return field(1, field(1, name) + field(2, namespace) + field(3, inner))
+    """Encode an answer with one pod of one container with one resource."""
+    given = {"resource_name": resource, "device_ids": devices, "topology": {"nodes": [{"ID": 0}]}}
+    return containers(namespace, name, {"name": container, "devices": [given]})
+
+
+def claim(container: str, *resources: dict) -> dict:
+    """Return a container with a claim, CPUs and memory."""
+    claims = [{"class_name": "class", "claim_name": "mine", "claim_namespace": "team", "claim_resources": resources}]
+    memory = [{"memory_type": "memory", "size": 1 << 40, "topology": {"nodes": [{"ID": 1}]}}]
+    return {"name": container, "cpu_ids": [0, 3000], "memory": memory, "dynamic_resources": claims}
 
 
 class Server:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doubles.kubelet import Server, field, pod
+from tests.doubles.kubelet import Server, claim, containers, pod
 
 from chipwatch.collectors.jobs import allocations as kubelet
 from chipwatch.collectors.jobs.allocations import KEPT, MAX_JOBS, Allocations
@@ -159,26 +159,19 @@ def test_an_older_kubelet_names_the_devices_of_a_claim_as_the_containers_runtime
     serve, cdi, found_here, allocations
 ):
     """Names of NVIDIA/k8s-dra-driver-gpu, ROCm/k8s-gpu-dra-driver and intel/intel-resource-drivers-for-kubernetes."""
-    resource = field(1, *(field(1, name) for name in cdi))
-    claim = field(2, "my-claim") + field(3, "team") + field(4, resource)
-    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
+    serve(containers("team", "train", claim("main", {"cdi_devices": [{"name": name} for name in cdi]})))
     assert found(allocations) == [(device, "train") for device in found_here]
 
 
 def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(serve, allocations):
     """All fields of the messages, as in kubelet's pkg/apis/podresources/v1/api.proto; a static pod has its node's name."""
-    resource = field(1, field(1, f"k8s.gpu.nvidia.com/claim={UID}-gpu-1")) + field(2, "gpu.nvidia.com")
-    resource += field(3, "node-7") + field(4, "gpu-1") + field(5, "share-1")
-    claim = field(1, "class") + field(2, "my-claim") + field(3, "team") + field(4, resource)
-    container = [field(1, name) + b"\x1a\x02\x00\x01" + field(4, field(1, "memory")) + field(5, claim) for name in "ab"]
-    serve(
-        field(1, field(1, "train") + field(2, "team") + field(3, *container))
-        + field(1, field(1, "monitor-node-7") + field(2, "kube-system") + field(3, container[0]) + b"\x20\x02")
-    )
+    given = {"driver_name": "gpu.nvidia.com", "pool_name": "node-7", "device_name": "gpu-1", "share_id": "share-1"}
+    given["cdi_devices"] = [{"name": f"k8s.gpu.nvidia.com/claim={UID}-gpu-1"}]
+    static = containers("kube-system", "monitor-node-7", claim("a", given), cpu_ids=[2])
+    serve(containers("team", "train", claim("a", given), claim("b", given)) + static)
     got = [(one.device, one.owner.namespace, one.owner.pod, one.owner.container) for one in allocations.read()]
-    assert got == [
-        ("gpu-1", "team", "train", "a"), ("gpu-1", "team", "train", "b"), ("gpu-1", "kube-system", "monitor-node-7", "a")
-    ]  # fmt: skip
+    shared = [("gpu-1", "team", "train", container) for container in "ab"]
+    assert got == [*shared, ("gpu-1", "kube-system", "monitor-node-7", "a")]
 
 
 DYNAMIC = [
@@ -194,15 +187,9 @@ DYNAMIC = [
 ]
 
 
-def claimed(driver: str, device: str) -> bytes:
-    """Encode the pod of a claim with one device."""
-    claim = field(2, "my-claim") + field(4, field(2, driver) + field(3, "node-1") + field(4, device))
-    return field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim)))
-
-
 @pytest.mark.parametrize(("driver", "device", "name"), DYNAMIC)
 def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(serve, allocations, driver, device, name):
-    serve(claimed(driver, device))
+    serve(containers("team", "train", claim("main", {"driver_name": driver, "pool_name": "n", "device_name": device})))
     assert found(allocations) == [(name, "train")]
 
 
@@ -273,7 +260,7 @@ def test_any_answer_is_read_or_refused(data):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"\x0a\x05abc", b"\x0a\x02\xff\xff", field(1, field(3, field(1, b"\xff\xfe"))), b"\x08" + b"\xff" * 12]
+    "answer", [b"\x0a\x05abc", b"\x0a\x02\xff\xff", b"\x0a\x06\x1a\x04\x0a\x02\xff\xfe", b"\x08" + b"\xff" * 12]
 )
 def test_an_answer_that_is_malformed_is_reported(serve, answer, allocations):
     serve(answer)
