@@ -192,11 +192,7 @@ def test_a_daemon_sees_the_host_and_cannot_write_to_it(file):
     mounts = {m["containerPath"]: sources[m["sourceVolume"]] for m in agent_of(task)["mountPoints"] if m["readOnly"]}
     assert mounts == {"/host/proc": "/proc", "/host/sys": "/sys", "/host/root": "/"}
     settings = environment(task)
-    assert [settings[f"CHIPWATCH_{word}"] for word in ("PROC", "SYS", "ROOT")] == [
-        "/host/proc",
-        "/host/sys",
-        "/host/root",
-    ]
+    assert {f"CHIPWATCH_{path.upper()[6:]}": path for path in mounts}.items() <= settings.items()
     assert [secret["name"] for secret in agent_of(task)["secrets"]] == ["CHIPWATCH_LEVEL"]
 
 
@@ -229,9 +225,6 @@ def test_neuron_devices_are_given_to_the_agent_too():
         assert agent_of(task)["memory"] >= 320 + 64
 
 
-# -- mistakes ---------------------------------------------------------------------------------------------------
-
-AGENT = ("containerDefinitions", 0)
 # -- IAM --------------------------------------------------------------------------------------------------------
 
 

@@ -42,12 +42,7 @@ def test_the_record_is_stored_as_the_comment_of_the_job(end):
 
 @pytest.mark.parametrize(
     ("answer", "job", "node"),
-    [
-        (RECORD, "41337", "node-2"),
-        (RECORD, "", "node-1"),
-        (RECORD, "1;rm", "node-1"),
-        ('{"jobs": []}', "41337", "node-1"),
-    ],
-)
+    [(RECORD, "41337", "node-2"), (RECORD, "", "node-1"), (RECORD, "1;rm", "node-1"), ('{"jobs": []}', "41337", "node-1")],
+)  # fmt: skip
 def test_nothing_is_stored_of_another_node_or_without_a_record_and_the_node_is_not_drained(end, answer, job, node):
     assert end(answer, SLURM_JOB_ID=job, SLURMD_NODENAME=node) == ("0\n", None)

@@ -238,10 +238,7 @@ def test_steps_go_on_where_mlflows_own_monitor_ended(server, agent):
 
 
 def test_a_command_whose_run_is_not_named_is_found_by_its_user_and_ends_with_it(server, agent):
-    env = {
-        "MLFLOW_TRACKING_URI": server.uri,
-        "CHIPWATCH_SINKS__MLFLOW__NODE": "trainer",
-    }
+    env = {"MLFLOW_TRACKING_URI": server.uri, "CHIPWATCH_SINKS__MLFLOW__NODE": "trainer"}
     done = agent.run(
         "--sink", "mlflow", "--interval", "0.5", "--window", "1", "--flush", "1", "--spool", agent.folder / "spool", "--",
         server.python, parts.ROOT / "tests/proof/mlflow_train.py", "6", env=env, timeout=LONG,
