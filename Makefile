@@ -158,7 +158,7 @@ ALL_EXTRAS := cloudwatch google kubernetes prometheus tpu
 constraints:
 	$(COMPILE) 3.11 --upgrade --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --upgrade --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
-	$(COMPILE) 3.11 --upgrade $(PINS)/release.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-release.txt
+	$(COMPILE) 3.11 --upgrade --no-strip-extras $(PINS)/release.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-release.txt
 	$(COMPILE) 3.12 --upgrade $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
 	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml proof-site; do \
 	  $(COMPILE) 3.11 --upgrade $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
@@ -224,10 +224,10 @@ publish-index: $(RELEASE)/stamp
 	$(RELEASE)/bin/python -m pypi_attestations sign dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
 	$(RELEASE)/bin/uv publish --trusted-publishing always dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
 
-# The images that each machine built, as one manifest, which is signed with both.
+# The images that each machine built, as one manifest, which is signed with both: of chipwatch, or of chipwatch-demo.
 publish-image:
 	@set -e; $(DOCKER) buildx imagetools inspect $(IMAGE) >/dev/null || { for arch in $(ARCHS); do $(DOCKER) load --input image-$$arch.tar; \
-	  $(DOCKER) tag chipwatch:$$arch $(IMAGE)-$$arch; $(DOCKER) push $(IMAGE)-$$arch; done; \
+	  $(DOCKER) tag $(firstword $(subst :, ,$(notdir $(IMAGE)))):$$arch $(IMAGE)-$$arch; $(DOCKER) push $(IMAGE)-$$arch; done; \
 	  $(DOCKER) buildx imagetools create --tag $(IMAGE) $(addprefix $(IMAGE)-,$(ARCHS)); }
 	cosign sign --yes --recursive "$(IMAGE)@$$($(DOCKER) buildx imagetools inspect --format '{{.Manifest.Digest}}' $(IMAGE))"
 
@@ -241,9 +241,11 @@ publish-chart:
 site: $(SITE)/stamp
 	$(SITE)/bin/python -m tools.site $(ARGS)
 
-# All that a release needs but publishing. docs/maintain/releasing.md says what a person does then.
-release-check: test test-deploy-files proof wheelhouse sbom chart packages site
-	@$(MAKE) --no-print-directory release-forms PYTHON=$(BIN)/python
+# All that a release needs but publishing, and the seconds of each step. docs/maintain/releasing.md says what a person does then.
+release-check:
+	@set -e; for step in lint unit test-deploy-files proof wheelhouse sbom chart packages site; do begun=$$(date +%s); \
+	  $(MAKE) --no-print-directory $$step; took="$$took $$step $$(($$(date +%s) - begun)) s,"; done; \
+	  $(MAKE) --no-print-directory release-forms PYTHON=$(BIN)/python; echo "took   $${took%,}"
 
 # The forms in dist/ as a machine without a network sees them, each with its first datapoint.
 release-forms:

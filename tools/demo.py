@@ -1,15 +1,13 @@
 """
-Shows a fleet in a browser without containers: `make demo`. Agents of invented nodes, a Prometheus, and pages of them.
+Shows a fleet in a browser without containers: `make demo`. Agents of invented nodes, and a Prometheus with a page of them.
 
-A Prometheus comes from PATH or from Debian's package. Where `grafana-server` or `grafana` is on PATH, it draws the dashboards; else a
-small page here does. All listen on loopback, and Ctrl-C stops all. `--agents` starts the agents alone, for deploy/stack.
+A Prometheus comes from PATH or from Debian's package, and serves a small page that draws the dashboards. Where `grafana-server` or
+`grafana` is on PATH, it draws them too. All listen on loopback, and Ctrl-C stops all. `--agents` starts the agents alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import http.server
 import json
 import os
 import shutil
@@ -22,9 +20,11 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import chipwatch
 from tools.nodes import Node, nodes, stop
 
 ROOT: Final = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def at_end(action: Any) -> None:
         signal.signal(ending, action)
 
 
-def taken_port(host: str, ports: range) -> str:
+def taken_port(host: str, ports: Iterable[int]) -> str:
     """Return why a port cannot be listened on; empty if all can."""
     for port in ports:
         try:
@@ -97,20 +97,25 @@ def start_agents(made: list[Node], host: str, first: int, running: list[subproce
     return ports
 
 
-def settings(folder: Path, ports: dict[str, int]) -> None:
-    """Write Prometheus' configuration, its targets and its rules into `folder`."""
+def settings(folder: Path, host: str, ports: dict[str, int]) -> None:
+    """Write Prometheus' configuration, its targets, its rules and the page that draws the dashboards into `folder`."""
     shutil.copy(STACK / "prometheus.yml", folder)
-    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}} for name, port in ports.items()]
+    targets = [{"targets": [f"{host}:{port}"], "labels": {"instance": name}} for name, port in ports.items()]
     (folder / "targets.json").write_text(json.dumps(targets))
     (folder / "rules").mkdir()
     for name in ("alerts.json", "records.json"):
         shutil.copy(RULES / name, folder / "rules")
+    (page := folder / "page").mkdir()
+    shutil.copy(STACK / "page.html", page / "index.html")
+    drawing = Path(chipwatch.__file__).parent / "show/report/page/uplot"
+    for file in (*drawing.glob("uPlot*"), *BOARDS.glob("*.json")):
+        shutil.copy(file, page)
 
 
-def start_prometheus(program: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start Prometheus with its data in `folder`."""
+def start_prometheus(program: Path, folder: Path, listen: str) -> subprocess.Popen[bytes]:
+    """Start Prometheus with its data in `folder`; it serves the page of the dashboards at /user/."""
     words = [program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
+             f"--web.listen-address={listen}", f"--web.user-assets={folder}/page"]  # fmt: skip
     with (folder / "prometheus.log").open("wb") as log:
         return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -138,27 +143,6 @@ def start_grafana(folder: Path, port: int, store: str) -> subprocess.Popen[bytes
         return subprocess.Popen(words, env={**os.environ, **env}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 
-class Pages(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder, and logs nothing."""
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def serve(folder: Path, store: str, port: int) -> http.server.ThreadingHTTPServer:
-    """Serve the page that draws the dashboards, from `folder`."""
-    page = folder / "page"
-    page.mkdir()
-    shutil.copy(STACK / "page.html", page / "index.html")
-    for file in (*(ROOT / "agent/chipwatch/show/report/page/uplot").glob("uPlot*"), *BOARDS.glob("*.json")):
-        shutil.copy(file, page)
-    (page / "settings.json").write_text(json.dumps({"prometheus": store}))
-    handler = functools.partial(Pages, directory=str(page))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
 def answers(store: str, query: str) -> bool:
     """Return whether Prometheus has a value for a query."""
     address = f"{store}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
@@ -175,37 +159,37 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     if not (given.agents or program):
         say(NO_PROMETHEUS)
         return 1
-    if given.port and (why := taken_port(given.listen, range(given.port, given.port + given.nodes))):
+    wanted = [*range(given.port, given.port + given.nodes)] if given.port else []
+    if why := taken_port(given.listen, [*wanted, *([given.prometheus] if given.prometheus else [])]):
         say(f"demo: {why}; end the program that listens there, or choose others with --port, or any without it")
         return 1
     end = begun + given.seconds if given.seconds else float("inf")
+    host = given.listen.replace("0.0.0.0", "127.0.0.1")  # what to open where all addresses are listened on
     running: list[subprocess.Popen[bytes]] = []
-    server = None
     try:
         made = nodes(folder, given.nodes)
         if not made[0].has_gpus:
             say("demo: no C compiler (cc), so no fake driver: the nodes have no GPUs")
         ports = start_agents(made, given.listen, given.port, running)
-        pages = ", ".join(f"http://{given.listen}:{port}/metrics" for port in ports.values())
+        pages = ", ".join(f"http://{host}:{port}/metrics" for port in ports.values())
         say(f"demo: {len(made)} agents serve {pages}")
         if program:
-            store = f"http://127.0.0.1:{free_port()}"
-            settings(folder, ports)
-            running.append(start_prometheus(program, folder, int(store.rpartition(":")[2])))
+            port, face = given.prometheus or free_port(), free_port()
+            store = f"http://{host}:{port}"
+            settings(folder, host, ports)
+            running.append(start_prometheus(program, folder, f"{given.listen}:{port}"))
             say(f"demo: Prometheus at {store}, rules at {store}/alerts")
-            face = free_port()
             if grafana := start_grafana(folder, face, store):
                 running.append(grafana)
                 say(f"demo: Grafana starts at http://127.0.0.1:{face}")
-            else:
-                server = serve(folder, store, face)
-                say("demo: no Grafana on PATH: a small page draws the same files; it is not Grafana")
             query = (
                 "count(gpu_utilization_ratio or cpu_utilization_ratio) and count(rate(network_sent_bytes_total[20s]))"
             )
-            while not answers(store, query) and time.monotonic() < end:
+            while not (ready := answers(store, query)) and time.monotonic() < end:
                 keep_up(made, running, folder)
-            say(f"demo: ready after {time.monotonic() - begun:.0f} s: open http://127.0.0.1:{face}/ ; Ctrl-C stops all")
+            if ready:
+                say(f"demo: ready after {time.monotonic() - begun:.0f} s: open {store}/user/ ; Ctrl-C stops all")
+                say("demo: that page draws the dashboards from the files for Grafana; it is not Grafana")
         while time.monotonic() < end:
             keep_up(made, running, folder)
     except KeyboardInterrupt:
@@ -213,8 +197,6 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     finally:
         at_end(signal.SIG_IGN)  # another one must not leave programs or files
         stop(running)
-        if server:
-            server.shutdown()
         say("demo: all is stopped")
     return 0
 
@@ -264,7 +246,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long (never)")
     parser.add_argument("--shell", action="store_true", help="start one node, and a shell whose chipwatch reads it")
     parser.add_argument("--agents", action="store_true", help="start the agents alone")
-    parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
+    parser.add_argument("--prometheus", type=int, default=0, help="port of Prometheus (any)")
+    parser.add_argument("--listen", default="127.0.0.1", help="address that all listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
     given = parser.parse_args()
     at_end(signal.default_int_handler)

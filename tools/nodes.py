@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 from tests.doubles import sysfs
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
+BUILT: Final = Path(__file__).parents[1] / "lib/libnvidia-ml.so.1"
+"""The fake driver where it is built already: the image of the demo has no compiler."""
 GIB: Final = 2**30
 CPUS: Final = 16
 TICKS: Final = 100
@@ -185,7 +187,7 @@ class Node:
 def nodes(folder: Path, many: int) -> list[Node]:
     """Return this many nodes below `folder`; without a C compiler they have no GPUs."""
     try:
-        library = build(folder)
+        library = BUILT if BUILT.exists() else build(folder)
     except CannotBuild:
         library = None
     made = []

@@ -219,6 +219,21 @@ def test_the_neuron_image_has_the_monitor(engine, bases, image, tmp_path):
     assert "cannot be started" not in done.stdout, "it gets its configuration in a file, and the root is read-only"
 
 
+def test_the_demo_shows_invented_nodes_and_the_image_has_nothing_of_it(engine, bases, image, until):
+    engine.build(ROOT, ROOT / "ecs-sidecar/Dockerfile", "chipwatch-demo:test", *bases, "--target", "demo")
+    port = free_port()
+    engine.start("demo", "localhost/chipwatch-demo:test", "--prometheus", port)
+    until(lambda: "demo: ready" in engine.podman("logs", "demo").stdout, 120)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/user/", timeout=10) as answer:
+        assert b"<title>chipwatch demo</title>" in answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query=count(gpu_utilization_ratio)") as answer:
+        assert json.load(answer)["data"]["result"][0]["value"][1] == "24"
+    engine.podman("stop", "--time", "30", "demo")
+    assert inspect(engine, "container", "demo")["State"]["ExitCode"] == 0
+    look = "import os; print([os.path.exists(path) for path in ('/demo', '/usr/bin/prometheus', '/app/lib/tools')])"
+    assert engine.run("--entrypoint", "/usr/bin/python3", image, "-c", look).stdout == "[False, False, False]\n"
+
+
 # -- what it does -----------------------------------------------------------------------------------------------
 
 

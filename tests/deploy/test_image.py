@@ -52,6 +52,7 @@ def test_what_runs_has_no_shell_no_root_and_asks_its_own_health():
     assert users[-1] == "65532:65532"
     assert 'CMD ["/app/bin/agent", "status", "--health"]' in final
     assert 'ENTRYPOINT ["/app/bin/agent"]' in final
+    assert re.findall(r"^COPY (\S+)", final, re.MULTILINE) == ["--from=build"] * 2, "no fake driver of the demo"
     for line in re.findall(r"^(?:RUN|CMD|ENTRYPOINT) (.*)", final, re.MULTILINE):
         assert line.startswith("["), f"{line}: needs a shell"
 

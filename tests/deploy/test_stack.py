@@ -21,8 +21,8 @@ def test_the_schema_of_compose_takes_the_file_and_no_unknown_key(tmp_path):
 
 def test_prometheus_scrapes_the_ports_that_the_image_of_the_nodes_opens():
     targets = [target for group in json.loads((STACK / "targets.json").read_text()) for target in group["targets"]]
-    (opened,) = re.findall(r"(?m)^EXPOSE (.*)$", (STACK / "Dockerfile").read_text())
-    assert [target.rpartition(":")[2] for target in targets] == opened.split()
+    (opened,) = re.findall(r"(?m)^EXPOSE (.*)$", (tools.ROOT / "ecs-sidecar/Dockerfile").read_text())
+    assert ["9090", *(target.rpartition(":")[2] for target in targets)] == opened.split()
     assert {target.partition(":")[0] for target in targets} <= {
         *yaml.safe_load((STACK / "compose.yml").read_text())["services"]
     }

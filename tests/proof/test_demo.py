@@ -1,4 +1,4 @@
-"""`make demo`: Ctrl-C ends every program and leaves nothing; a port that is taken is one plain line."""
+"""`make demo`: its page draws; Ctrl-C ends every program and leaves nothing; a port that is taken is one plain line."""
 
 import json
 import os
@@ -12,16 +12,18 @@ from urllib.request import urlopen
 
 import pytest
 from tests.ports import free_port
+from tests.proof import parts
+from tests.proof.chromium import Page
 from tests.proof.scraping import LONG
 
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 
 
-def start(folder, port):
-    words = [sys.executable, "-m", "tools.demo", "--agents", "--nodes", "1", "--port", str(port)]
+def start(folder, *words, **env):
     return subprocess.Popen(
-        words, cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True, text=True,
+        [sys.executable, "-m", "tools.demo", "--nodes", "1", *map(str, words)],
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(folder), **env}, start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
@@ -45,6 +47,18 @@ print(json.dumps([name for word in {word.partition(".")[0] for word in sys.modul
     assert {name.lower().replace("_", "-") for name in json.loads(done.stdout)} <= {*pinned, "chipwatch", "setuptools"}
 
 
+def test_its_prometheus_serves_a_page_that_draws_the_dashboards(tmp_path, tmp_path_factory):
+    programs = parts.debian("prometheus", tmp_path).parent
+    with start(tmp_path_factory.mktemp("d"), "--seconds", 240, PATH=f"{programs}:{os.environ['PATH']}") as demo:
+        try:
+            said = next(line for line in demo.stdout if "demo: ready" in line)
+            with Page(re.search(r"http://\S+", said)[0], tmp_path) as page:
+                page.until("document.body.dataset.drawn && document.querySelectorAll('canvas').length > 4")
+                assert page.errors() == []
+        finally:
+            demo.send_signal(signal.SIGINT)
+
+
 def members(group):
     """Return the processes of a group that have not ended."""
     stats = [stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat")]
@@ -55,7 +69,7 @@ def members(group):
 @pytest.mark.parametrize("ends", ["the terminal", "a closed terminal", "a signal to the demo alone"])
 def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
     port = free_port()
-    demo = start(tmp_path, port)
+    demo = start(tmp_path, "--agents", "--port", port)
 
     def served():
         try:
@@ -84,7 +98,7 @@ def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
 def test_a_port_that_is_taken_is_one_line_and_starts_nothing(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        demo = start(tmp_path, port)
+        demo = start(tmp_path, "--agents", "--port", port)
         said, _ = demo.communicate(timeout=LONG)
     assert (demo.returncode, said.count("\n")) == (1, 1)
     assert said.startswith(f"demo: 127.0.0.1:{port}: Address already in use; end the program that listens there, or")
