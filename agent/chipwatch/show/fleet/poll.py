@@ -222,10 +222,10 @@ class Poller:
         with self._reading:
             if not (seen := self._reader.read(body)):
                 raise Retryable("its page has no metrics that are known here")
+            if values := {short(item.dims[self._by]): 1 for item in seen if self._by in item.dims}:
+                self.labels[node.address.name] = [*values]
             node.page = page
             node.take(summarise(node.address.name, seen, now))
-        if values := {short(item.dims[self._by]): 1 for item in seen if self._by in item.dims}:
-            self.labels[node.address.name] = [*values]
 
     # -- ssh
 

@@ -95,7 +95,8 @@ def test_slurm_lists_the_nodes_of_a_job_and_of_a_partition():
         return "gpu[001-002]\ngpu007\n"
 
     assert [node.name for node in named("slurm:41337", run=run)] == ["gpu001", "gpu002", "gpu007"]
-    assert [node.scheme for node in named("slurm:h100", by_ssh=True, run=run)] == ["ssh"] * 3
+    nodes = named("slurm:h100", by_ssh=True, run=run)
+    assert [(node.scheme, node.partition) for node in nodes] == [("ssh", "h100")] * 3
     assert asked[0] == ("squeue", "--noheader", "--format=%N", "--jobs=41337")
     assert asked[1] == ("sinfo", "--noheader", "--Node", "--format=%N", "--partition=h100")
     with pytest.raises(ConfigError, match="squeue names no node"):

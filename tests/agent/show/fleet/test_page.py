@@ -52,6 +52,7 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
     assert seen["job.gpus", ("job", "train-0")] == 1
     assert read('DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0"} 37\n')["gpu.utilization", ("gpu", "0")] == 37
     assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
+    assert read('# TYPE target_info gauge\ntarget_info{rack="7"} 1\n') == {("target_info", ("rack", "7")): 1}
 
 
 @pytest.mark.parametrize(

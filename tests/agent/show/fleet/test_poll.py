@@ -52,9 +52,8 @@ def test_of_fifty_nodes_bad_ones_cost_only_their_lines(monkeypatch):
     monkeypatch.setattr(poll, "TIMEOUT", 1.0)
     with FleetDouble(mixed) as double:
         nodes = asked([f"127.0.0.[1-50]:{double.port}"])
-        assert {node.word for name, node in nodes.items() if name not in (DEAD, SLOW, LIAR, LOGIN, LOST, ENDLESS)} == {
-            ""
-        }
+        bad = (DEAD, SLOW, LIAR, LOGIN, LOST, ENDLESS)
+        assert {node.word for name, node in nodes.items() if name not in bad} == {""}
         assert {node.busy for node in nodes.values()} == {None, 7, 6}
         assert nodes[DEAD].error == "the answer is incomplete"
         assert nodes[SLOW].error == nodes[ENDLESS].error == "no complete answer in 1 s"
@@ -81,10 +80,10 @@ def check(name, nodes, size):
 
 def test_a_node_that_nothing_listens_on_is_silent_and_keeps_when_it_was_last_seen():
     with FleetDouble() as double:
-        source = Poller(addresses([f"127.0.0.1:{double.port}"], by_ssh=False), Access(), 0.1, lambda: None)
+        source = Poller(addresses([f"127.0.0.1:{double.port}"], by_ssh=False), Access(), 0.1, lambda: None, "user")
         source.start()
         (node,) = complete(source, LONG)
-        assert (node.word, node.jobs) == ("", ["41337"])
+        assert (node.word, node.jobs, source.labels) == ("", ["41337"], {node.node: ["ada"]})
     wait(lambda: source.lines()[0].error)
     node = source.lines()[0]
     assert (node.word, node.jobs, node.gpus) == ("silent", ["41337"], 0)

@@ -158,18 +158,17 @@ def test_a_store_that_answers_in_part_or_not_at_all_says_so():
     assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
 
 
-def test_the_cpus_are_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
-    with PromqlDouble() as double:
-        source = PromStore(double.url, Access(), 5.0, lambda: None)
+def test_a_label_of_any_series_groups_the_nodes():
+    used = sample("gpu_utilization_ratio", 0.9, gpu="0", rack="7")
+    with PromqlDouble({USED: [used], "target_info": [({"instance": "n2:9465", "rack": "8"}, 1)]}) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None, "rack")
         source.start()
-        complete(source, LONG)
+        assert [node.node for node in complete(source, LONG)] == ["n1"], "target_info alone makes no node"
         source.close()
-        rates = [query for query in double.queries if "node_cpu" in query]
-    assert len([query for query in rates if "(irate(" in query]) == 1
-    assert not [query for query in rates if "(rate(" in query]
+    assert source.labels == {"n1": ["7"], "n2": ["8"]}
 
 
-def test_no_query_selects_by_a_pattern_of_names():
+def test_no_query_selects_by_a_pattern_of_names_or_has_a_rate_of_the_cpus():
     with PromqlDouble() as double:
         source = PromStore(f"{double.url}/prometheus/", Access(), 5.0, lambda: None)
         source.start()
@@ -178,6 +177,8 @@ def test_no_query_selects_by_a_pattern_of_names():
     assert set(double.paths) == {"/prometheus/api/v1/query"}
     assert len(double.queries) == 9
     assert not [query for query in double.queries if "__name__" in query or "{}" in query]
+    rates = [query for query in double.queries if "node_cpu" in query]  # a rate is too low for minutes after a start
+    assert [("(irate(" in query, "(rate(" in query) for query in rates] == [(True, False)]
 
 
 def test_a_store_that_refuses_is_named():
