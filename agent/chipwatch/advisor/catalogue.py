@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
 SPARE: Final = ("dimensions", "kind", "collector", "level", "unit")
 """Columns to leave out on a narrow terminal, in this order."""
-MIN_HELP: Final = 40
-"""Fewest characters of the column `help`; with less room, other columns are left out."""
 Row = tuple[str, ...]
 
 
@@ -103,15 +101,5 @@ def listing(
 
 def columns(table: Sequence[Row], width: int | None = None) -> str:
     """Return rows as aligned text; to fit into `width`, columns of SPARE are left out and the last one is cut."""
-    shown = list(range(len(table[0])))
-    widths = [max(len(row[n]) for row in table) for n in shown]
-    for head in SPARE:
-        room = (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1])
-        if room < MIN_HELP and head in table[0]:
-            shown.remove(table[0].index(head))
-    room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
-    # rows that differ only in a column that was left out are now equal
-    rows = [*dict.fromkeys(tuple(row[n] for n in shown) for row in table)]
-    last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in rows]
-    heads = (TableColumn([row[n] for row in rows]) for n in range(len(shown) - 1))
-    return "\n".join(aligned([*heads, TableColumn(last)]))
+    lines = aligned(map(TableColumn, zip(*table, strict=True)), width=width or 10**6, spare=SPARE)
+    return "\n".join(dict.fromkeys(lines))  # rows that differ only in a column that was left out are now equal

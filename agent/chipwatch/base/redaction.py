@@ -72,9 +72,8 @@ def without_secrets(text: str) -> str:
 
 def without(text: str, secrets: Collection[str]) -> str:
     """Return `text` with "..." in place of each of `secrets`."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST:
-            text = text.replace(secret, "...")
+    for secret in sorted((one for one in secrets if len(one) >= SHORTEST), key=len, reverse=True):
+        text = text.replace(secret, "...")
     return text
 
 

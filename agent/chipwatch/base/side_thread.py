@@ -60,8 +60,7 @@ class SideThread:
     def _run(self) -> None:
         following = 0.0
         while True:
-            wait = following - time.monotonic()
-            for key, _ in self._selector.select(None if wait == math.inf else wait):
+            for key, _ in self._selector.select(None if following == math.inf else following - time.monotonic()):
                 if key.data:
                     following = min(following, self._give_turn(key.data))
                 else:

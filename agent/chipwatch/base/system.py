@@ -46,8 +46,6 @@ def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
     if state := env.get("STATE_DIRECTORY"):
         return Path(state.partition(":")[0])
     if os.geteuid() != 0:
-        if home := env.get("XDG_STATE_HOME"):
-            return Path(home) / "chipwatch"
         with suppress(RuntimeError):  # a user without a home, as in some containers
-            return Path.home() / ".local" / "state" / "chipwatch"
+            return Path(env.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "chipwatch"
     return Path("/var/lib/chipwatch")

@@ -67,5 +67,4 @@ def duration(seconds: float, units: int = 4) -> str:
 
 def count(number: int, verb: str = "") -> str:
     """Return a number of points in words; a `verb` is changed to fit it: `1 point is`, `2 points are`."""
-    words = f"1 point {SINGULAR.get(verb, verb)}" if number == 1 else f"{number:,} points {verb}"
-    return words.rstrip()
+    return (f"1 point {SINGULAR.get(verb, verb)}" if number == 1 else f"{number:,} points {verb}").rstrip()

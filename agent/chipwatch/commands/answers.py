@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,34 +15,34 @@ from chipwatch.base.text import count, duration, is_lacking, line_width, nearest
 from chipwatch.commands.health import question
 from chipwatch.commands.output import show, wrapped
 from chipwatch.contract.errors import ConfigError
+from chipwatch.jobs.accounting import STATES
 from chipwatch.jobs.device_key import device_label
 from chipwatch.show.report import amounts
 from chipwatch.show.report.devices import DeviceState, device_states, groups
 
 WIDTH: Final = 110
-DAY: Final = 24
 
 
 def status(given: SimpleNamespace) -> int:
     """Print what the running agent collects and delivers."""
-    answer = question(given, "status")
-    return show(_json(answer) if hasattr(given, "json") else status_text(answer, verbose=hasattr(given, "verbose")))
+    return _show(given, "status", lambda answer: status_text(answer, verbose=hasattr(given, "verbose")))
 
 
 def jobs(given: SimpleNamespace) -> int:
     """Print which job holds which accelerator."""
-    answer = question(given, "jobs")
-    return show(_json({**answer, "groups": groups(answer)}) if hasattr(given, "json") else jobs_text(answer))
+    return _show(given, "jobs", jobs_text, lambda answer: {**answer, "groups": groups(answer)})
 
 
 def why(given: SimpleNamespace) -> int:
     """Print why jobs are slow."""
-    answer = question(given, "jobs")
-    return show(_json({"jobs": chosen(answer, given.name)}) if hasattr(given, "json") else why_text(answer, given.name))
+    name = given.name
+    return _show(given, "jobs", lambda answer: why_text(answer, name), lambda answer: {"jobs": chosen(answer, name)})
 
 
-def _json(answer: Mapping[str, Any]) -> str:
-    return json.dumps(answer, indent=1)
+def _show(given: SimpleNamespace, word: str, text: Callable[[Any], str], data: Callable[[Any], object] = dict) -> int:
+    """Ask the agent, and print its answer as `text` or, with --json, as `data`."""
+    answer = question(given, word)
+    return show(json.dumps(data(answer), indent=1) if hasattr(given, "json") else text(answer))
 
 
 def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]]:
@@ -74,18 +75,20 @@ def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
 
 
 def _cost(cause: Mapping[str, Any], price: float | None) -> str:
-    if not (hours := DAY * cause["lost"]):
+    if not (hours := 24 * cause["lost"]):
         return ""
     dollars = "" if price is None else f" (${hours * price:,.2f})"
     return f" {'At most' if cause['is_most'] else 'About'} {hours:.3g} GPU-hours{dollars} a day."
 
 
-STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
-REST: Final = ("unknown", "unseen")
-"""States whose column is left out unless a job has them."""
+SPARE: Final = (
+    "EFF", "CPU", "MEMORY", "UNSEEN", "THROTTLED", "ENERGY", "GPU MEMORY", "MEMORY MAX", "STARTED", "STALLED",
+    "UNKNOWN", "ELAPSED", "SINCE", "COST", "GPU TIME", "LOST", "HELD", "BUSY", "NODES", "USER", "WORST", "IDLE BY",
+)  # fmt: skip
+"""Columns that a narrow terminal does without, in the order in which they go."""
 LEFT: Final = ("JOB", "USER", "STARTED", "IDLE BY", "NOW")
 """Columns of tables of jobs whose cells are aligned left."""
-EMPTY: Final = dict.fromkeys(("USER", "EFF", "COST"), ("", "-")) | {state.upper(): ("", "0 %") for state in REST}
+EMPTY: Final = dict.fromkeys(("USER", "EFF", "COST"), ("", "-")) | {"UNKNOWN": ("", "0 %"), "UNSEEN": ("", "0 %")}
 """Column -> cells that count as empty, "" for other columns. A column with only empty cells is left out."""
 LONGEST: Final = 40
 """Most characters of a job's name."""
@@ -150,28 +153,33 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     for device in free:
         if device.reason:
             doubts.setdefault(device.reason, []).append(device_label(device.key))
-    slow = [job for job in answer["jobs"] if job["why"]["causes"]]
-    causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
+    slow = (job for job in answer["jobs"] if job["why"]["causes"])
     lines = [
         *(aligned(rows) if rows else ["no accelerator is known"]),
-        *map(one_line, causes),
+        *(one_line(f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}") for job in slow),
         *(f"holder of {_ranges(numbers)} not known: {one_line(why)}" for why, numbers in doubts.items()),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
     ]
     return "\n".join(lines)
 
 
-def aligned(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Return the lines of a table of jobs without its empty columns; the first row has all titles in their order."""
+def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """
+    Return the lines of a table of jobs without its empty columns; on a narrow terminal also without some of SPARE.
+
+    The first row has all titles in their order.
+    """
     cells = {title: [title, *(row.get(title, "") for row in rows)] for title in rows[0]}
-    return table(TableColumn(cells[title], title not in LEFT, EMPTY.get(title, ("",))) for title in cells)
+    columns = [TableColumn(cells[title], title not in LEFT, EMPTY.get(title, ("",))) for title in cells]
+    lines = [*table(columns, width=line_width(sys.maxsize), spare=SPARE)]
+    return lines if lines == [*table(columns)] else [*lines, "some columns have no room here; --json has all"]
 
 
 def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:
     key = {name: job[name] for name in ("kind", "namespace", "job")}  # the name alone may not be unique
     mine = [device for device in devices if key in device.holders]
     total = sum(job["seconds"].values())
-    shares = {state: 100 * job["seconds"][state] / total if total else 0.0 for state in (*STATES, *REST)}
+    shares = {state: 100 * job["seconds"][state] / total if total else 0.0 for state in STATES}
     return {
         "JOB": one_line(job["job"], LONGEST),
         "USER": one_line(job["user"], LONGEST) or "-",

@@ -43,8 +43,7 @@ def _run(given: SimpleNamespace) -> int:
     if given.command == "help":
         return show(given.text)
     module, _, function = FUNCTIONS[given.command].partition(".")
-    code: int = getattr(import_module(f"chipwatch.commands.{module}"), function)(given)
-    return code
+    return int(getattr(import_module(f"chipwatch.commands.{module}"), function)(given))
 
 
 def _ended_by(problem: BaseException, *, for_good: bool) -> int:

@@ -17,13 +17,13 @@ from chipwatch.commands import answers, health
 from chipwatch.commands.output import OK, say_if_slow, show
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.history.job_records import JobRecord, read, records_of
+from chipwatch.jobs.accounting import STATES
 from chipwatch.net.status_socket import NoAgent
 from chipwatch.show.fleet.hosts import addresses
 from chipwatch.show.fleet.jobs import FleetJob, cells_of, joined, notes_on, of_nodes, of_store
 from chipwatch.show.fleet.poll import Access
 from chipwatch.show.fleet.store import PromClient
 
-STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 WINDOW: Final = 3600.0
 """Seconds of the past for which nodes and stores are asked without --since."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, example: str = "", **options: Any) -> None:
         """Take an example that comes before the help, and what argparse takes; help is as wide as the terminal."""
-        width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
+        width = line_width(80) - 2
         form = partial(argparse.HelpFormatter, max_help_position=32, width=width)
         super().__init__(allow_abbrev=False, formatter_class=form, conflict_handler="resolve", **options)
         self._example = f"example: {example}\n\n" if example else ""

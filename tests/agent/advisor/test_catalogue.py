@@ -47,10 +47,6 @@ def test_metrics_of_several_collectors_are_one_row_where_the_collector_is_cut():
     assert columns(table, 40).splitlines() == ["name       help", "gpu.power  Power that the device draws."]
 
 
-def test_columns_are_aligned_and_no_line_ends_in_blanks():
-    assert columns([("a", "b", "c"), ("aaa", "", "ccc"), ("", "bb", "")]) == "a    b   c\naaa      ccc\n     bb"
-
-
 def names(text):
     return [line.split()[0] for line in text.splitlines()[1:]]
 
