@@ -60,8 +60,7 @@ def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, 
     options, which must be checked. If a collector cannot be built, raise ConfigError or NotLoaded; if the
     configuration does not name it, only log that.
     """
-    fed = (config.stdin,) if config.stdin else ()
-    names = dict.fromkeys((*configuration.chosen("collectors", config), *fed))
+    names = dict.fromkeys((*configuration.chosen("collectors", config), *filter(None, [config.stdin])))
     needless = {name for name in spared if not configuration.is_configured("collectors", name, config, os.environ)}
     return _build_all(plugins.COLLECTORS, [name for name in names if name not in needless], config)
 

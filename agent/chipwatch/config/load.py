@@ -149,8 +149,7 @@ def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str
 
 def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> None:
     for name in config.sink:
-        window = sink_options(name, config, env).window
-        if window and window < interval:
+        if (window := sink_options(name, config, env).window) and window < interval:
             advice = f"set window to {interval:g} s or more, or interval to {window:g} s or less"
             label = label_of(config, "sinks", name, "window", env)
             raise ConfigError(f"{label}: a window of {window:g} s is below the interval of {interval:g} s; {advice}")
@@ -211,6 +210,9 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     if missing := [key for key in needed_of(cls.Config) if key not in given]:
         variable = f"{_variables(group, name)}{missing[0].upper()}"
         raise ConfigError(f"{labels[missing[0]]}: it must be set: [{group}.{name}] {missing[0]}, or {variable}")
+    for key in given.keys() - hints:
+        right = nearest(key, [*options_of(cls.Config), *sorted(FRAME_KEYS.get(group, ()))])
+        raise ConfigError(f"{path_of(_where(config, group, name), key)}: no such option{right}")
     options = convert(cls.Config, given, _where(config, group, name), labels)
     if fault := url_fault(getattr(options, "endpoint_url", None) or "http://host", may_have_user=True):
         raise ConfigError(f"{labels['endpoint_url']}: {fault}")
@@ -246,8 +248,7 @@ def recorder_options(config: Config) -> RecorderOptions | None:
 
 def required_collectors(config: Config) -> list[tuple[str, ...]]:
     """Return the collectors with `required`, each in a tuple, as in `asked_collectors`."""
-    names = plugins.installed(plugins.COLLECTORS)
-    return [(name,) for name in names if collector_options(name, config).required]
+    return [(name,) for name in plugins.installed(plugins.COLLECTORS) if collector_options(name, config).required]
 
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:

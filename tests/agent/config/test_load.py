@@ -437,6 +437,7 @@ def test_a_plugins_own_table_beats_the_general_options(mine):
     ("table", "line"),
     [
         ({"regoin": "x"}, "sinks.mine.regoin: no such option; did you mean region?"),
+        ({"max_serie": 3}, "sinks.mine.max_serie: no such option; did you mean max_series?"),
         ({"tries": "x"}, "sinks.mine.tries: expected a whole number, got 'x'"),
         ({"mode": "x"}, "sinks.mine.mode: no such choice 'x'; choose from: fast, slow"),
         ({"labels": {"a": 1}}, "sinks.mine.labels.a: expected a text, got 1"),
