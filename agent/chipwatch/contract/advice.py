@@ -281,7 +281,7 @@ class Advisor(ABC):
         return ()
 
     def beside(self, load: Load) -> Iterable[str]:
-        """Return sentences that compare this load with another way to send it; `chipwatch plan` prints them."""
+        """Return sentences that `chipwatch plan` prints: what alarms cost beside it, or another way to send it."""
         return ()
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:

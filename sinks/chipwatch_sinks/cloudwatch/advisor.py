@@ -52,10 +52,11 @@ class CloudwatchAdvisor(CloudwatchPrices):
     def notes(self, load: advice.Load) -> Iterable[str]:
         yield from super().notes(load)
         yield "High resolution costs requests; a metric costs the same."
+
+    def beside(self, load: advice.Load) -> Iterable[str]:
         if load.watched:
             dollars = f"{load.watched * ALARM_PRICE:,.2f} dollars a month more"
-            watched = f"{load.watched:,} metrics"
-            yield f"The alarms of `chipwatch dashboard --alarms` look at {watched}: {dollars}, not counted above."
+            yield f"Alarms (`dashboard --alarms`, Terraform) look at {load.watched:,} metrics: {dollars}."
 
     def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
         note = "" if scope.dims_as else " ".join(self.omissions(charts))  # a template is a part of a dashboard

@@ -139,6 +139,7 @@ class _Planner:
         if advisor:
             with asked(self._name):
                 notes += advisor.notes(load)
+                now = replace(now, beside=tuple(advisor.beside(load)))
         if passing := [word for word in self._words if word in PASSING]:
             notes.append(f"{', '.join(passing)}: each new value makes new series; the old ones {self._tariff.ended}.")
         return SinkPlan(
@@ -220,14 +221,13 @@ class _Planner:
         series = one_host * (hosts if case.separate or self._tariff.apart else 1)
         names = len({point.metric.name for point in wanted})
         load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
-        bill, quotas, beside = list[Cost](), list[Quota](), tuple[str, ...]()
+        bill, quotas = list[Cost](), list[Quota]()
         if advisor:
             with asked(self._name):
                 if advisor.measure(()) is not None:
                     size = advisor.measure(self._windowed(wanted, c)) or 0
                     load = load._replace(bytes=hosts * size * MONTH / c.step)
                 bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
-                beside = tuple(advisor.beside(load))
         unit = next((line.unit for line in bill if line.unit), "")
         dollars = [line.dollars for line in bill if line.dollars is not None]
         return Choice(
@@ -243,7 +243,7 @@ class _Planner:
             bill=tuple(bill),
             quotas=tuple(quotas),
             dollars=round(sum(dollars), 2) if advisor and len(dollars) == len(bill) else None,
-            beside=beside,
+            is_cut=one_host < len(wanted),
         )
 
     def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:

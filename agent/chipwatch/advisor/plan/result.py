@@ -26,8 +26,10 @@ class Choice:
     quotas: tuple[Quota, ...]
     dollars: float | None
     """None if a price is unknown."""
+    is_cut: bool
+    """True if max_series keeps some series back."""
     beside: tuple[str, ...] = ()
-    """Sentences that compare it with another way to send the same."""
+    """Sentences on what is not in the bill: alarms, another way to send the same; only as configured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _about(plan: Plan) -> Iterator[str]:
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield sentences on another way to send, on series above max_series, and on the JSON with all numbers."""
+    """Yield sentences on alarms and another way to send, on series above max_series, and on the JSON of all numbers."""
     for sink in plan.sinks:
         yield from sink.now.beside
         wanted, unmoved = sum(sink.metrics.values()), sum(sink.held.values())
@@ -73,7 +73,9 @@ def _warnings(plan: Plan) -> Iterator[str]:
                 f"max_series of [sinks.{sink.sink}] allows {sink.max_series:,} series, and a host has"
                 f" {wanted + unmoved:,}{moved}: the others are counted, not sent. Exclude metrics, or raise max_series."
             )
-    yield "No alarm is counted: --format json has their price, each metric's series, a dated bill, quotas and notes."
+        elif cut := ", ".join(choice.flags for choice in sink.choices if choice.is_cut):
+            yield f"max_series ({sink.max_series:,} in [sinks.{sink.sink}]) cuts {cut}."
+    yield "--format json has each metric's series, a dated bill, quotas and notes."
 
 
 def _table(plan: Plan) -> Iterator[str]:

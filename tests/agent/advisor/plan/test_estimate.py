@@ -246,6 +246,8 @@ def test_a_limit_that_leaves_no_room_for_events_is_reported():
     assert note in " ".join(text.split())
     text = plan_text.as_text(whole(sink=["cloudwatch"], region="us-east-1", collectors={"fake": {"basic": 700}}))
     assert "allows 500 series, and a host has 700: the others are counted, not sent." in " ".join(text.split())
+    text = plan_text.as_text(whole(sink=["cloudwatch"], region="us-east-1", collectors={"fake": {"basic": 497}}))
+    assert "max_series (500 in [sinks.cloudwatch]) cuts --level all." in " ".join(text.split())
 
 
 def test_high_resolution_costs_requests_and_no_more_for_a_metric():
@@ -422,8 +424,8 @@ as configured                      12,000       8,760,000       3,287.60
 --high-resolution-metrics          12,000      52,560,000       3,725.60
 --common-dims without instance_id      60       8,760,000         105.60
 
-No alarm is counted: --format json has their price, each metric's series, a dated bill, quotas and
-  notes.
+Alarms (`dashboard --alarms`, Terraform) look at 400 metrics: 40.00 dollars a month more.
+--format json has each metric's series, a dated bill, quotas and notes.
 """
 
 
