@@ -31,8 +31,10 @@ LATEST, MOST = 1e11, 1e18
 MINUTE, APART, SETTLED = 60.0, 300.0, 600.0
 """
 Seconds by which a store's times may differ from the true ones; by which a node may begin later, or end earlier, than
-the job; and after the start of a job from which its peak of memory is judged.
+the job; and after the start of a job from which there is advice on it.
 """
+IDLE: Final = 0.5
+"""Share of a job's GPU time that is held without use, above which its accelerators are better given back."""
 TOTAL: Final = "gpu.memory.total"
 FIELDS: Final = {
     "job.gpu.time": "seconds", "job.gpu.idle.time": "idle", "job.energy": "energy", "job.cost": "cost",
@@ -205,11 +207,20 @@ def _sum(run: Sequence[FleetJob], silent: Mapping[str, str]) -> FleetJob:
     total.missing = {**{node: ", ".join(words) for node, words in lacking.items()}, **silent}
     lost, cause, part = max(map(_loss, run), key=itemgetter(0))
     total.worst = {"node": part.nodes[0], "cause": cause, **part.worst, "lost": f"{100 * lost:.0f} %"} if lost else {}
-    is_settled = total.until - SETTLED > total.since > 0 < total.seconds.get("busy", 0)
-    if is_settled and 0 < total.memory_max < total.memory_total / 2:
-        peak, size = amounts.binary(total.memory_max), amounts.binary(total.memory_total)
-        total.advice = f"half the memory is enough: no accelerator had more than {peak} of {size} in use"
+    total.advice = advice_on(total, total.memory_total)
     return total
+
+
+def advice_on(record: JobRecord, size: float = 0.0) -> str:
+    """Return what its user can do without a loss, or ""; `size`: bytes of its smallest accelerator, 0 if unknown."""
+    is_settled = record.until - SETTLED > record.since > 0
+    share = record.seconds.get("held", 0.0) / (sum(record.seconds.values()) or 1.0)
+    if is_settled and share > IDLE:
+        return f"its GPUs were held idle for {100 * share:.0f} % of the time: end it when nobody works with it"
+    if is_settled and record.seconds.get("busy", 0) and 0 < record.memory_max < size / 2:
+        peak, whole = amounts.binary(record.memory_max), amounts.binary(size)
+        return f"half the memory is enough: no accelerator had more than {peak} of {whole} in use"
+    return ""
 
 
 def _loss(part: FleetJob) -> tuple[float, str, FleetJob]:
@@ -223,9 +234,9 @@ def notes_on(record: JobRecord) -> Iterator[str]:
     """Yield what a reader of a record must know."""
     if record.end_unseen:
         yield f"the agent did not run at its end; up to {amounts.clock(record.end_unseen)} more is unseen"
-    if isinstance(record, FleetJob):
-        incomplete = ", ".join(f"{node} ({what})" for node, what in record.missing.items())
-        yield from filter(None, (incomplete and f"incomplete: {incomplete}", record.advice))
+    if isinstance(record, FleetJob) and record.missing:
+        yield f"incomplete: {', '.join(f'{node} ({what})' for node, what in record.missing.items())}"
+    yield from filter(None, (getattr(record, "advice", "") or advice_on(record),))
 
 
 def cells_of(record: JobRecord) -> dict[str, str]:

@@ -79,8 +79,7 @@ class NodeFrames(Live):
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            at, points = time.time_ns(), list[Datapoint]()
-            trouble: tuple[str, ...] = ()
+            at, points, trouble = time.time_ns(), list[Datapoint](), tuple[str, ...]()
             try:
                 read = list(self._read())
                 trouble = () if read else ("no metrics that are known here",)
@@ -96,10 +95,9 @@ def open_by_ssh(command: list[str]) -> None:
     """Run ssh on this terminal. If it fails, wait for Enter, because the screen would hide its message."""
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(command[0], command, os.environ), 0)[1])
+        how = exit_text(code) if code else ""
     except OSError as problem:
         how = f"cannot be started: {os_text(problem)}"
-    else:
-        how = exit_text(code) if code else ""
     if how:
         sys.stderr.write(f"chipwatch: ssh {how}; press Enter to go back to the fleet ")
         sys.stderr.flush()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.doubles.promql import PromqlDouble
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.show.fleet.jobs import FleetJob, joined, of_page, of_store
+from chipwatch.show.fleet.jobs import FleetJob, joined, notes_on, of_page, of_store
 from chipwatch.show.fleet.poll import Access
 from chipwatch.show.fleet.store import PromClient
 
@@ -56,13 +56,18 @@ def test_the_worst_node_is_the_one_that_lost_the_largest_share_of_its_time():
     assert joined([part("a", seconds={"busy": 5.0}), part("b", seconds={})], {})[0].worst == {}
 
 
-@pytest.mark.parametrize("more", [
-    {}, {"memory_max": 41 * GIB}, {"until": 1500.0}, {"seconds": {"held": 4e3}}, {"memory_total": 0.0}, {"since": 0.0},
-], ids=["half", "more than half", "it starts", "no kernel", "no size", "no start"])  # fmt: skip
-def test_half_the_memory_is_enough_if_no_accelerator_ever_had_half_in_use(more):
+NOTEBOOK = {"seconds": {"busy": 100.0, "held": 3900.0}}
+
+
+@pytest.mark.parametrize(("more", "advice"), [
+    ({}, "half the memory is enough: no accelerator had more than 31.0 GiB of 80.0 GiB in use"),
+    (NOTEBOOK, "its GPUs were held idle for 98 % of the time: end it when nobody works with it"),
+    ({"memory_max": 41 * GIB}, ""), ({"until": 1500.0}, ""), ({"until": 1500.0, **NOTEBOOK}, ""),
+    ({"seconds": {"stalled": 4e3}}, ""), ({"memory_total": 0.0}, ""), ({"since": 0.0}, ""),
+], ids=["half", "held", "more than half", "it starts", "held from its start", "no kernel", "no size", "no start"])  # fmt: skip
+def test_advice_names_accelerators_that_a_job_holds_idle_or_memory_that_it_never_used(more, advice):
     (record,) = joined([part("a", **{"memory_max": 31 * GIB, "memory_total": 80 * GIB} | more)], {})
-    told = "half the memory is enough: no accelerator had more than 31.0 GiB of 80.0 GiB in use"
-    assert record.advice == ("" if more else told)
+    assert (record.advice, [*notes_on(record)]) == (advice, [advice] * bool(advice))
 
 
 def test_a_page_has_the_jobs_that_hold_accelerators_now():
