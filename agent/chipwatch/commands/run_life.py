@@ -103,7 +103,7 @@ class AgentRun:
         on_start(pipeline)
         shown = self._show(pipeline, history, folder, is_kept=is_kept)
         wanted = Wanted(config, pipeline, brief=self.brief)
-        pipeline.after_tick.append(wanted.look)
+        (pipeline.after_tick if self.once else pipeline.listeners).append(wanted.look)
         announcements = Announcements(config, pipeline, state)
         pipeline.start()
         gc.freeze()  # existing objects live until the end, so the garbage collector may skip them
@@ -160,7 +160,7 @@ class AgentRun:
         if watched and watched.has_ended:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
         if self.recorder:
-            self.recorder.end(watched.failure() if watched else None)
+            self.recorder.end(*(watched.end() if watched else ()))
         text = f"sending the last points, for at most {DEADLINE:g} s; Ctrl-C ends this"
         with say_if_slow(text, watched.standard_error if watched else 2):
             pipeline.close()

@@ -11,8 +11,8 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 """Nanoseconds since the epoch; the last one is in the year 2262."""
 
 
-WHY: Final = "why"
-"""Cause of an event that says why a job is slow; such an event starts no incident."""
+WHY, ENDED = "why", "ended"
+"""Causes of events that start no incident: why a job is slow, and that the command after `--` has ended well."""
 
 
 class Event(msgspec.Struct):

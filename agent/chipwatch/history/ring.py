@@ -18,7 +18,7 @@ import msgspec
 from chipwatch.base.system import open_locked
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.history.columns import ERRORS, LONGEST, Line, NotARecording, checksummed, is_whole, unzipped
-from chipwatch.history.event import WHY, Event
+from chipwatch.history.event import ENDED, WHY, Event
 from chipwatch.history.journal import STEP, Header, Journal, Recording, Wants, encode_json, open_private
 
 MOST_BYTES: Final = 8 << 20
@@ -123,7 +123,7 @@ class Ring(Recording):
                     lines.append(msgspec.json.decode(line, type=Line))
         last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
         events = (line.event for line in lines if line.event)
-        event = next((event for event in events if event.at > sealed and event.cause != WHY), None)
+        event = next((event for event in events if event.at > sealed and event.cause not in (WHY, ENDED)), None)
         if last and (event or not self.has(KILLED, last)):
             self.left = self._seal(event or Event(last, KILLED, "the agent was killed, or the machine went down"), left)
         for path in left:

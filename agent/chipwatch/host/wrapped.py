@@ -112,9 +112,9 @@ class WrappedCommand(SystemUsage):
         """True once the command has ended."""
         return self._child.returncode is not None
 
-    def failure(self) -> str | None:
-        """Return a sentence if the command has failed, else None."""
-        return f"{self.command[0]} ended with {self.code()}" if self.has_ended and self.code() else None
+    def end(self) -> tuple[str, int] | tuple[()]:
+        """Return a sentence on its end, without its arguments, and its exit code; nothing before."""
+        return (f"{self.command[0].rpartition('/')[2]} ended with {self.code()}", self.code()) if self.has_ended else ()
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call `call` on another thread once the command has ended."""

@@ -21,7 +21,7 @@ from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.self_metrics import SHOWN, Incident
 from chipwatch.history.columns import NotARecording
-from chipwatch.history.event import WHY, Event
+from chipwatch.history.event import ENDED, WHY, Event
 from chipwatch.history.journal import MOST_SERIES, MOST_TABLE, STEP, Header, Recording, first_line
 from chipwatch.history.ring import Ring
 from chipwatch.host.failures import note
@@ -195,12 +195,12 @@ class Recorder:
             self.happened(ASKED, "somebody asked for it")
         return {"sealed": True, "folder": str(ring.incidents), "seconds": AFTER / 1e9}
 
-    def end(self, failure: str | None = None) -> None:
-        """End the open incident and send its point; `failure`: the sentence of a last event."""
+    def end(self, last: str = "", code: int = 0) -> None:
+        """End the open incident and send its point; `last`: the sentence on the end of a command, `code`: its code."""
         named = len(self._pipeline.incidents)
         self._errands.add(self._write, self._ticks)
-        if failure:
-            self.happened(COMMAND, failure)
+        if last:
+            self.happened(COMMAND if code else ENDED, last)
         self._errands.add(self._finish)
         self._errands.wait(SEALING)
         at = time.time_ns()  # compared with the points' time
@@ -248,7 +248,7 @@ class Recorder:
         """Record an event. It begins an incident, unless one is open or its cause had one recently."""
         for target in [*self._targets]:
             self._survive(target, target.note, event)
-        ring = self._kept_ring if event.cause != WHY and not self._open else None
+        ring = self._kept_ring if event.cause not in (WHY, ENDED) and not self._open else None
         if ring and (event.cause == ASKED or not ring.has(event.cause, event.at)):
             self._open, ring.is_open = event, True
 

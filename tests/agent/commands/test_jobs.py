@@ -143,6 +143,7 @@ def test_the_report_of_a_gpu_without_a_listed_process_does_not_call_it_unused(ag
     assert agent.run(*words, "--", "sleep", "4", env=unheld).returncode == 0
     page = tmp_path / "report.html"
     assert agent.run("report", path, "-o", page).returncode == 0
+    assert "<td>sleep ended with 0<" in page.read_text(), "its name and code, without its words"
     rows = re.findall(r"<tr><td>GPU (\d)<(.*?)(?=<tr>|</table>)", page.read_text(), re.DOTALL)
     assert len({number for number, _ in rows}) == len(UNHELD) + 1
     assert {number for number, row in rows if "no process" in row} == {str(len(UNHELD))}

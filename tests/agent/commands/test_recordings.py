@@ -50,13 +50,6 @@ def test_csv_has_a_row_for_each_sample(file, said):
     assert rows[0]["time"] == "2026-11-20T10:00:05.123456789Z"
 
 
-def test_a_dimension_named_as_a_column_of_csv_has_a_column_beside_it(said, tmp_path):
-    line = {"time": "2026-11-20T10:00:05Z", "name": "kernel.events", "value": 1, "dims": {"kind": "oom_kill"}}
-    (tmp_path / "run.jsonl").write_text(json.dumps(line))
-    (row,) = csv.DictReader(io.StringIO(said("record", "export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
-    assert (row["kind"], row["dims.kind"]) == ("gauge", "oom_kill")
-
-
 @pytest.mark.parametrize("at", [10**30, 9 * 10**21, -9 * 10**18])
 def test_an_incident_with_an_impossible_time_is_listed_as_one_that_cannot_be_read(said, tmp_path, at):
     (tmp_path / "incidents").mkdir()
@@ -77,13 +70,13 @@ def test_no_text_of_a_recording_reaches_a_terminal_as_an_order(said, tmp_path):
         assert all(line.isprintable() for line in out.split("\n")), form
 
 
-def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
-    dims = {"user": "=cmd()", "job": "+1+1", "note": "@x", "-host": "-a"}
+def test_a_csv_has_no_formula_numbers_keep_their_sign_and_a_dimension_has_its_own_column(said, tmp_path):
+    dims = {"kind": "oom_kill", "user": "=cmd()", "job": "+1+1", "note": "@x", "-host": "-a"}
     line = {"time": "2026-11-20T10:00:05Z", "name": "a.b", "value": -1.5, "dims": dims}
     (tmp_path / "run.jsonl").write_text(json.dumps(line))
     (row,) = csv.DictReader(io.StringIO(said("record", "export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
     assert (row["user"], row["job"], row["note"], row["'-host"]) == ("'=cmd()", "'+1+1", "'@x", "'-a")
-    assert row["value"] == "-1.5"
+    assert (row["value"], row["kind"], row["dims.kind"]) == ("-1.5", "gauge", "oom_kill")
 
 
 @pytest.mark.parametrize("named", ["run.chipwatch", "run-1.chipwatch", "*"])

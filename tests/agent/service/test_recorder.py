@@ -202,7 +202,7 @@ def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent
     monkeypatch.setattr(pipeline, "send", lambda points, _: sent.extend(points))
     made = recorder(pipeline, tmp_path)
     run(made, 30)
-    made.end("train.py ended with 1")
+    made.end("train.py ended with 1", 1)
     (path,) = recordings_in(tmp_path / "incidents")
     assert [(event.cause, event.text) for event in load(path).events] == [("command", "train.py ended with 1")]
     assert [*made.files()] == [path]

@@ -250,9 +250,7 @@ class Accelerators:
     def time(self) -> Iterator[str]:
         """Yield a line with the busy share of these devices, and the causes of their idle time."""
         used = self._used().values()
-        busy, idle = sum(device.busy for device in used), Counter[str]()
-        for device in used:
-            idle.update(device.sums[IDLE])
+        busy, idle = sum(device.busy for device in used), sum((device.sums[IDLE] for device in used), Counter[str]())
         if total := busy + idle.total() / 1000:
             causes = amounts.shares(idle, 1000 * total)
             spent = f"busy {100 * busy / total:.0f} %, idle {100 - 100 * busy / total:.0f} %"

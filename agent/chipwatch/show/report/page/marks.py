@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from chipwatch.base.redaction import one_line
-from chipwatch.history.event import WHY
+from chipwatch.history.event import ENDED, WHY
 from chipwatch.show.report.accelerators import LITTLE_TO_DO
 from chipwatch.show.report.page.usage import CHOICES, ReportedRun
 
@@ -18,6 +18,8 @@ PAUSE: Final = 30 * 10**9
 """Time (ns) without an increase after which the next increase is a new event."""
 MOST: Final = 1000
 """Most events of a recording on the page."""
+KINDS: Final = {WHY: "odd", ENDED: "info"}
+"""Cause of a recorded event -> its severity; others are bad."""
 LONGEST: Final = 100
 WRITES, STOPS = 4.0, 0.5
 """Signs of a checkpoint: writes of this many times their median, at a utilization below this share of its mean."""
@@ -38,7 +40,7 @@ class Mark(NamedTuple):
 def marks(run: ReportedRun) -> list[Mark]:
     """Return the events of a recording in the order of time: recorded ones, and those that readings show."""
     own = (
-        Mark(event.at, event.at, "odd" if event.cause == WHY else "bad", one_line(event.text or event.cause, LONGEST))
+        Mark(event.at, event.at, KINDS.get(event.cause, "bad"), one_line(event.text or event.cause, LONGEST))
         for event in run.recorded.events
     )
     return sorted([*own, *_rises(run), *_losses(run), *_checkpoints(run)])[:MOST]
