@@ -15,8 +15,8 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, 
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
-from chipwatch.host import failures
 from chipwatch.host.counters import Counters
+from chipwatch.host.failures import Failure, counted, file_of, read, sentence
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import close_all, number, text
 from chipwatch.host.rows import FileRow, Folder, Folders, each
@@ -217,8 +217,8 @@ class HardwareCollector(Collector):
         self._parts: dict[str, Folders | Energy] = {}
         self._kept: LastValues | None = None
         self._past: Path | None = None
-        self._failed: list[tuple[Dimensions, list[failures.Failure]]] = []
-        """The failures of the last reading, by the dimensions of their count."""
+        self._failed: dict[Dimensions, list[Failure]] = {}
+        """The failures of the last reading, by the dimensions of their count; none for a count that has ended."""
 
     def open(self, given: Given) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
@@ -239,8 +239,8 @@ class HardwareCollector(Collector):
             parts["energy counter"] = Energy(folder)
         self._kept = kept
         self._parts = {name: part for name, part in parts.items() if len(part)}
-        self._past = failures.file_of(given.state, self._config.root, folder) if given.state else None
-        if not (self._parts or (self._past and failures.read(self._past))):
+        self._past = file_of(given.state, self._config.root, folder) if given.state else None
+        if not (self._parts or (self._past and read(self._past))):
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -249,12 +249,12 @@ class HardwareCollector(Collector):
             for part in self._parts.values():
                 yield from part.points(at)
             self._kept.save(at)
-            self._failed = [*failures.counted(self._past, at)] if self._past else []
-            yield from (FAILURES.point(at, len(found), dims) for dims, found in self._failed)
+            self._failed = {key: [] for key in self._failed} | dict(counted(self._past, at) if self._past else ())
+            yield from (FAILURES.point(at, len(found), dims) for dims, found in self._failed.items())
 
     def facts(self) -> Iterable[RiseEvidence]:
         """Yield a sentence about the failures that each count has."""
-        return (RiseEvidence(dims, 0, failures.sentence(found)) for dims, found in self._failed if found)
+        return (RiseEvidence(dims, 0, sentence(found)) for dims, found in self._failed.items() if found)
 
     def describe(self) -> str:
         """Return the number of devices of each kind; memory modules count as parts of their controller."""

@@ -100,3 +100,6 @@ def test_the_third_time_in_a_month_is_a_reason_with_dates_and_jobs_by_the_collec
     assert reason.shown_by.text.startswith("the third time in 14 days: gpu 6 is lost (")
     assert [reason.shown_by.text.count(f"job 4{days}") for days in (13, 7, 0)] == [1, 1, 1]
     assert sentence([failed()] * 12).startswith("time number 12 in 1 days")
+    file_of(tmp_path, tmp_path, tmp_path).unlink()
+    assert {point.dims: point.value for point in collector.collect(NOW)} == dict.fromkeys(points, 0)
+    assert [*collector.facts()] == []
