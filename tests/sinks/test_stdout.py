@@ -552,7 +552,7 @@ def test_a_terminal_keeps_one_table_in_place_unless_something_was_logged_since(t
     assert sink.describe() == "standard output, table"
 
     def rows(second):
-        sink.write([CPU.point(AT + second * SECOND, float(second))])
+        sink.write([CPU.point(AT + int(second * SECOND), float(second))])
         show.feed(screen.sent())
         return [line.rstrip() for line in emulator.display if line.strip()]
 
@@ -560,11 +560,13 @@ def test_a_terminal_keeps_one_table_in_place_unless_something_was_logged_since(t
     assert re.fullmatch(r"\S+  \d+ CPUs?  \d\d:\d\d:06", first[0])
     assert first[1:] == ["cpu            1 %", table.NO_DEVICE]
     assert second[1:] == ["cpu            2 %", "Ctrl-C ends; `chipwatch top` for a full screen", table.NO_DEVICE]
+    assert second[0].endswith(":07  every 1 s")
     logging.getLogger("chipwatch").warning("a line")
     show.feed("a line\n")
     third, fourth = rows(3), rows(4)
     assert [third[:-4], fourth[:-4]] == [[*second, "a line"]] * 2, "the fourth replaced the third"
     assert [third[-3], fourth[-3]] == ["cpu            3 %", "cpu            4 %"]
+    assert rows(4.25)[-4].endswith(":09  every 1 s"), "the last reading comes early"
     below = sink_on(screen.stream)
     for second in 1, 2:
         below.write([CPU.point(AT + second * SECOND, 5.0, Dimensions(zone="日" * 70))])

@@ -76,8 +76,7 @@ def main(given: SimpleNamespace) -> int:
     current.serve_health()  # also before the command, because its port may be taken
     if command:
         return _run_command(current, command)
-    load = partial(reader(given), again=True)
-    renew = None if current.brief or config.stdin else partial(_renewed, load)
+    renew = None if current.brief or config.stdin else partial(_renewed, partial(reader(given), again=True))
     return _run_beside(current, beside, renew, hang_ups)
 
 

@@ -271,7 +271,7 @@ class Pipeline:
         """
         points = self._readings.gather(at, grace)
         self.progress.what = "a listener"
-        for listener in self.listeners:
+        for listener in [*self.listeners]:
             self._survive("listener", listener, points, at)
         return points
 

@@ -26,14 +26,14 @@ class Announcements:
         """Count points from now on. `folder` holds the unsent points of durable sinks; None if they are in memory."""
         self._config, self._pipeline, self._folder = config, pipeline, folder
         self._before = {route.name: route.spool.ledger.totals() for route in pipeline.routes}
-        pipeline.after_tick.append(self._start)
+        pipeline.listeners.append(self._start)  # before the first points are sent: a screen stays below these lines
 
-    def _start(self) -> None:
+    def _start(self, *_: object) -> None:
         samplers = [sampler for sampler in self._pipeline.samplers if sampler.name != "agent"]
         waiting = any(sampler.ok is None and sampler.unavailable is None for sampler in samplers)
-        if waiting and self._pipeline.ticks < 2:
+        if waiting and not self._pipeline.ticks:
             return
-        self._pipeline.after_tick.remove(self._start)
+        self._pipeline.listeners.remove(self._start)
         collected = ", ".join(_named(sampler) for sampler in samplers if sampler.ok)
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")

@@ -94,8 +94,8 @@ class Wanted:
         self.missing = False
         """True once a needed collector was unavailable."""
 
-    def look(self) -> None:
-        """Log missing collectors and stop the run; called after each tick."""
+    def look(self, *_: object) -> None:
+        """Log missing collectors and stop the run; called after each reading."""
         for names in [*self._pending]:
             if why := absent(self._samplers, names):
                 log.error("%s", why)

@@ -7,10 +7,10 @@ import logging
 import os
 import re
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -85,8 +85,8 @@ class Table:
         self._cut: list[str] = []
         self._last: dict[tuple[str, Dimensions], Datapoint] = {}
         """Newest point of each series on the screen; some series are not read at each tick."""
-        self._at = 0
-        """Time of the newest point on the last screen (ns since the epoch)."""
+        self._times = deque[int](maxlen=3)
+        """Times of the newest points of the last screens (ns since the epoch)."""
         self._moved: set[tuple[str, Dimensions]] = set()
         """Counters of events that have risen; they keep their rows."""
         self._incidents: set[Dimensions] = set()
@@ -136,16 +136,16 @@ class Table:
 
     def _screen(self, points: list[Datapoint], news: Sequence[str], width: int, height: int) -> str:
         """Return a screen of the newest points, the most important ones first; keep what does not fit for `rest`."""
-        at, before = max(point.at for point in points), self._at
-        self._at = at
+        self._times.append(at := max(point.at for point in points))
+        steps = [(after - before) / 1e9 for before, after in pairwise(self._times)]  # the last one may be cut short
         events = [point for point in points if _is_event(point)]
         happened = (point for point in events if point.increase or (point.value and point.metric.kind is Kind.GAUGE))
         self._moved |= {(point.metric.name, point.dims) for point in happened}
         quiet = [point for point in events if (point.metric.name, point.dims) not in self._moved]
         shown = [point for point in points if not _is_event(point) or (point.metric.name, point.dims) in self._moved]
         dims, clock = _common(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))
-        every = f"every {round((at - before) / 1e9, 1):g} s" if before else ""
-        end = [cut_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
+        every = f"every {round(max(steps), 1):g} s" if steps else ""
+        end = [cut_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if steps else []
         end += [] if any(map(_device, points)) else [cut_middle(NO_DEVICE, width)]
         lines = [
             cut_middle("  ".join(filter(None, (self._machine, *_facts(points), clock, every))), width),
