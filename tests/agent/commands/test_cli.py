@@ -87,7 +87,6 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["record", "--seal", "--to", "csv"], "record --seal: takes no --to"),
         (["top", "--once", "--replay", "run.chipwatch"], "top --once: takes no --replay"),
         (["top", "--user", "ada"], "top: takes no --user without HOST"),
-        (["jobs", "--ssh", "--since", "7d"], "jobs --since: takes no --ssh without HOST"),
         (["top", "run.chipwatch", "node-7", "--once"], "top --once: run.chipwatch is a recording; `chipwatch top run.chipwatch` plays it"),
         (["status", "--health", "--json"], "status --health: takes no --json"),
         (["status", "--repair", "--json"], "status: takes no --repair"),

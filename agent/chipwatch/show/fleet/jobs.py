@@ -33,8 +33,6 @@ MINUTE, APART, SETTLED = 60.0, 300.0, 600.0
 Seconds by which a store's times may differ from the true ones; by which a node may begin later, or end earlier, than
 the job; and after the start of a job from which there is advice on it.
 """
-IDLE: Final = 0.5
-"""Share of a job's GPU time that is held without use, above which its accelerators are better given back."""
 TOTAL: Final = "gpu.memory.total"
 FIELDS: Final = {
     "job.gpu.time": "seconds", "job.gpu.idle.time": "idle", "job.energy": "energy", "job.cost": "cost",
@@ -214,9 +212,9 @@ def _sum(run: Sequence[FleetJob], silent: Mapping[str, str]) -> FleetJob:
 def advice_on(record: JobRecord, size: float = 0.0) -> str:
     """Return what its user can do without a loss, or ""; `size`: bytes of its smallest accelerator, 0 if unknown."""
     is_settled = record.until - SETTLED > record.since > 0
-    share = record.seconds.get("held", 0.0) / (sum(record.seconds.values()) or 1.0)
-    if is_settled and share > IDLE:
-        return f"its GPUs were held idle for {100 * share:.0f} % of the time: end it when nobody works with it"
+    held, charged = record.seconds.get("held", 0.0), sum(record.seconds.values())
+    if is_settled and 2 * held > charged:
+        return f"its GPUs were held idle for {100 * held / charged:.0f} % of the time: end it when nobody works with it"
     if is_settled and record.seconds.get("busy", 0) and 0 < record.memory_max < size / 2:
         peak, whole = amounts.binary(record.memory_max), amounts.binary(size)
         return f"half the memory is enough: no accelerator had more than {peak} of {whole} in use"

@@ -194,10 +194,9 @@ class Watch:
 
 
 def _text(path: Path) -> str:
-    try:
+    with suppress(OSError):  # it does not exist yet, or the folder of temporary files was cleaned
         return path.read_text(errors="replace").strip()
-    except OSError:  # it does not exist yet, or the folder of temporary files was cleaned
-        return ""
+    return ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

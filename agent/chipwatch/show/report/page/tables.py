@@ -151,11 +151,9 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
 
 def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:
     """Return title -> cell for the columns that page.toml has for this kind of row; None if it was not recorded."""
-    cells: dict[str, Cell] = {}
-    for title, (name, statistic, form) in CHOICES["columns"][kind].items():
-        value = sums.figure(curves, name, statistic)
-        cells[title] = None if value is None else FORMS[form](value)
-    return cells
+    columns = CHOICES["columns"][kind].items()
+    values = {title: (sums.figure(curves, name, statistic), form) for title, (name, statistic, form) in columns}
+    return {title: None if value is None else FORMS[form](value) for title, (value, form) in values.items()}
 
 
 def _of_mark(mark: Mark) -> dict[str, Cell]:
