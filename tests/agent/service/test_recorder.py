@@ -6,7 +6,6 @@ import time
 import pytest
 from tests.doubles.frame import MemorySink
 
-from chipwatch.commands.recordings import listed
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.engine.clock import Pipeline
@@ -63,7 +62,7 @@ def run(made, seconds, *, xid_at=None, begun=None):
     return begun
 
 
-def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_later(made, tmp_path, pipeline):
+def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_later(made, tmp_path, pipeline, here):
     begun = run(made, 30)
     made.note_job("7", "nothing to see", True)
     made.note_job("8", "its GPUs wait for files", True)
@@ -78,7 +77,7 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
     assert [incident.cause for incident in pipeline.incidents] == ["xid"], "a slow job is no incident"
     (failure,) = read(tmp_path / "failures.json")
     assert failure[1:] == ("xid", "gpu 0 had Xid 79", ""), "the slow job is no failure of the machine"
-    line = listed(tmp_path / "incidents")
+    line = here("record", "list", "--spool", tmp_path).stdout
     assert "gpu 0 had Xid 79; job 8: its GPUs wait for files" in line
 
 
