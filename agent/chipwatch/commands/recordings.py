@@ -20,7 +20,7 @@ from chipwatch.base.text import duration
 from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import OK, show
 from chipwatch.contract.errors import CommandError, ConfigError
-from chipwatch.history.columns import Line, Recorded, RecordedSeries, load_run, tail_of
+from chipwatch.history.columns import Line, Recorded, load_run, tail_of
 from chipwatch.history.event import WHY
 from chipwatch.history.ring import ENDING, INCIDENTS, lines_of, recordings_in
 from chipwatch.net.status_socket import ask
@@ -93,30 +93,21 @@ def report(given: SimpleNamespace) -> int:
     return show(write(given.files, given.output, given.price, given.grid))
 
 
-def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
-    """Yield (time, series, value, start time) of each sample, in the order of time."""
-    for at, present in recorded.ticks():
-        for column, place in present:
-            yield at, column, column.values[place], column.start(place)
-
-
 def _utc(at: int) -> str:
     text = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{at % 10**9:09}Z"
 
 
 def _json_lines(recorded: Recorded) -> Iterator[str]:
-    for at, column, value, start in _samples(recorded):
-        metric = column.metric
+    for metric, value, dims, at, start, *_ in chain.from_iterable(points for _, points in recorded.ticks()):
         about = {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "value": value}
         more = {} if start is None else {"start_time": _utc(start)}
-        yield json.dumps({"time": _utc(at), **about, "dims": dict(column.dims), **more})
+        yield json.dumps({"time": _utc(at), **about, "dims": dict(dims), **more})
 
 
 def _csv(recorded: Recorded) -> Iterator[str]:
     keys = sorted({key for column in recorded.columns for key in column.dims})
     names = ["time", "name", "kind", "unit", "value"]
     yield csv_line([*names, *(f"dims.{key}" if key in names else key for key in keys)])
-    for at, column, value, _ in _samples(recorded):
-        metric, dims = column.metric, column.dims
+    for metric, value, dims, at, *_ in chain.from_iterable(points for _, points in recorded.ticks()):
         yield csv_line([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from chipwatch.base.text import nearest_file
-from chipwatch.contract.datapoint import Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.history.event import Event, Moment
 
@@ -92,9 +92,10 @@ class RecordedSeries:
     starts: list[tuple[int, int]] = field(default_factory=list)
     """For a counter: the number of the first sample after each start, and the start time (ns since the epoch)."""
 
-    def start(self, place: int) -> int | None:
-        """Return the start time of a counter at the sample with the number `place`."""
-        return next((start for first, start in reversed(self.starts) if first <= place), None)
+    def point(self, place: int) -> Datapoint:
+        """Return the sample with the number `place`; a counter's has the start time that held then."""
+        start = next((start for first, start in reversed(self.starts) if first <= place), None)
+        return self.metric.point(self.times[place], self.values[place], self.dims, start_time=start)
 
 
 @dataclass(slots=True)
@@ -118,11 +119,11 @@ class Recorded:
         """Return the times of all ticks (ns since the epoch), ascending."""
         return sorted({at for column in self.columns for at in column.times})
 
-    def ticks(self, start: int = 0) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
-        """Yield each time, from tick number `start` on, and the series that have a sample then, with its number."""
+    def ticks(self, start: int = 0) -> Iterator[tuple[int, list[Datapoint]]]:
+        """Yield each time (ns), from tick number `start` on, and the samples that series have then."""
         for at in self.times()[start:]:
             places = [(column, bisect_left(column.times, at)) for column in self.columns]
-            yield at, [(one, place) for one, place in places if place < len(one.times) and one.times[place] == at]
+            yield at, [one.point(place) for one, place in places if place < len(one.times) and one.times[place] == at]
 
 
 def load(path: Path, *more: Path, most_points: int | None = None) -> Recorded:
@@ -261,11 +262,10 @@ class _Reader:
                 column.times.append(at)
 
     def _series(self, series: Series) -> RecordedSeries:
-        dims = Dimensions(series.dims)
-        if (column := self._columns.get((series.name, dims))) is None:
+        key = series.name, Dimensions(series.dims)
+        if (column := self._columns.get(key)) is None:
             self._spend(_weight(series.dims, series.name, series.unit))
-            metric = Metric(series.name, series.kind, series.unit, "")
-            column = self._columns[series.name, dims] = RecordedSeries(metric, dims)
+            column = self._columns[key] = RecordedSeries(Metric(series.name, series.kind, series.unit, ""), key[1])
         return column
 
     def _spend(self, points: int) -> None:

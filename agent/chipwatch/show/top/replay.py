@@ -34,11 +34,7 @@ Job = tuple[str, ...]
 def frames(recorded: Recorded, start: int = 0) -> Iterator[Frame]:
     """Yield a frame for each tick of a recording, from the tick `start` on; counters have their increase."""
     window = Window(0, born=recorded.started, increases=True)
-    for at, present in recorded.ticks(start):
-        points = [
-            column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
-            for column, place in present
-        ]
+    for at, points in recorded.ticks(start):
         yield Frame(at, window.add(points, at))
 
 

@@ -150,10 +150,6 @@ def write(recording, path):
     """Write a recording as the agent does."""
     header = {"chipwatch": 1, "host": recording.host, "interval": recording.interval, "started": recording.started}
     file = RecordFile(path, lambda: header)
-    for at, present in recording.ticks():
-        points = [
-            column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
-            for column, place in present
-        ]
+    for at, points in recording.ticks():
         file.add(points, at)
     file.close()
