@@ -224,6 +224,7 @@ def look(folder: Path) -> int:
         signal.signal(signal.SIGINT, lambda *_: None)  # for the programs in the shell, which would inherit SIG_IGN
         return subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=env, check=False).returncode
     finally:
+        at_end(signal.SIG_IGN)  # another one must not leave the agent
         ended.set()
         stop([agent])
 

@@ -123,7 +123,7 @@ class Node:
             gpu["gpm"] |= {"1": 100 * busy, "2": 100 * busy, "3": 60 * busy, "5": 70 * busy, "10": 40 * busy}
             if job:
                 gpu["processes"] = f"{job.number}:{(job.memory - 1) * GIB}"
-        driver.machine["events"] = "7:13"  # an Xid that an application causes
+        driver.machine |= {"began": str(int(time.monotonic())), "events": "7:13"}  # an Xid that an application causes
         driver.write()
 
     def load(self) -> None:
@@ -177,8 +177,9 @@ class Node:
         return env
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[bytes]:
-        """Start an agent that reads this node; its output goes to agent.log in the folder."""
-        command = [sys.executable, "-m", "chipwatch", *words, "--level", "detailed", "--dim", f"hostname={self.name}"]
+        """Start an agent that reads this node and ends with this process; its output goes to agent.log in the folder."""
+        options = ("--level", "detailed", "--dim", f"hostname={self.name}", "--parent", str(os.getpid()))
+        command = [sys.executable, "-m", "chipwatch", *words, *options]
         env = {**os.environ, **self.environment(), **env}
         with (self._folder / "agent.log").open("wb") as log:
             return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -66,7 +66,7 @@ def members(group):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc of Linux shows what is left")
-@pytest.mark.parametrize("ends", ["the terminal", "a closed terminal", "a signal to the demo alone"])
+@pytest.mark.parametrize("ends", ["the terminal", "a closed terminal", "a signal to the demo alone", "a kill"])
 def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
     port = free_port()
     demo = start(tmp_path, "--agents", "--port", port)
@@ -81,6 +81,11 @@ def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
     try:
         until(served, LONG)
         assert len(members(demo.pid)) == 2
+        if ends == "a kill":
+            demo.kill()
+            demo.communicate(timeout=LONG)
+            until(lambda: not members(demo.pid), LONG)
+            return
         if ends != "a signal to the demo alone":  # a terminal signals the agents too
             os.killpg(demo.pid, signal.SIGINT if ends == "the terminal" else signal.SIGHUP)
         else:

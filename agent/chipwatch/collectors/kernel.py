@@ -89,8 +89,8 @@ def kind_of(message: bytes) -> str | None:
         return None
     if not match["code"]:
         return match.lastgroup
-    code = int(match["code"][:9])
-    return APPLICATIONS_XID if is_applications_own(code) else XIDS.get(action_of(code), "xid")
+    code = match["code"].decode()
+    return APPLICATIONS_XID if is_applications_own(code) else XIDS.get(action_of(int(code[:9])), "xid")
 
 
 MAX_RECORD: Final = 8192

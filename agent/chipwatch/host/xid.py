@@ -35,9 +35,9 @@ def _codes(spans: str) -> list[int]:
 BY_CODE: Final = {code: action for action, spans in ACTIONS.items() for code in _codes(spans)}
 
 
-def is_applications_own(code: int) -> bool:
-    """Return whether an Xid needs no administrator. 45 does not: it comes whenever an application is killed."""
-    return code == 45 or action_of(code) in APPLICATION
+def is_applications_own(code: str) -> bool:
+    """Return whether a text is an Xid that needs no administrator, or none. 45 comes when an application is killed."""
+    return not code.isdecimal() or code == "45" or action_of(int(code[:9])) in APPLICATION
 
 
 def action_of(code: int) -> str:

@@ -13,6 +13,7 @@
  *                        samples, GPM and the utilization tell follows from it, whatever their own lines say
  *
  *     clock=stopped      time passes by fakePass alone, however long the test takes
+ *     began=1234         time since that second of CLOCK_MONOTONIC: the same in all processes
  *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
  *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
@@ -130,6 +131,8 @@ void fakeLoad(void)
     free(events);
     events = slot("events")->value ? strdup(slot("events")->value) : NULL;
     clock_gettime(CLOCK_MONOTONIC, &begun);
+    if (slot("began")->value)
+        begun = (struct timespec){ .tv_sec = atol(slot("began")->value) };
     for (int g = 0; g < GPUS; g++)
         for (int m = 0; m <= MIGS; m++) {
             Device *device = &devices[g][m];

@@ -183,7 +183,7 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
 def _xid(item: Seen) -> str:
     """Describe a GPU's Xid if its time is unknown and no application causes it; otherwise return ""."""
     code = f"{item.value:.0f}" if item.metric == LAST_XID else item.dims.get("xid", "")
-    if item.rose is not None or not item.value or not code.isdecimal() or is_applications_own(int(code[:9])):
+    if item.rose is not None or not item.value or is_applications_own(code):
         return ""
     return f"gpu {item.dims.get('gpu', '?')} had Xid {code}"
 

@@ -29,9 +29,6 @@ FIRST_PAUSE: Final = 0.3
 MOST_PROCESSES: Final = 1000
 """Most processes of one collector."""
 
-MOST_CAUSES: Final = 1
-"""Most lines about slow jobs."""
-
 
 class Frame(NamedTuple):
     """All that one tick brings to the screen."""
@@ -43,7 +40,7 @@ class Frame(NamedTuple):
     troubles: tuple[str, ...] = ()
     holding: Mapping[DeviceKey, DeviceState] = {}
     why: tuple[str, ...] = ()
-    """Sentences on why jobs are slow."""
+    """Why the first slow job is slow, in a sentence; empty if none is."""
 
 
 class FactsOfTick(Processor):
@@ -136,7 +133,7 @@ class Live(Source):
             holding = {device.key: device for answer in answers for device in device_states(answer)}
             jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
             why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
-            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, holding, why[:MOST_CAUSES]))
+            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, holding, why[:1]))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from chipwatch.base.text import duration
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.host.xid import is_applications_own
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
 from chipwatch.show.report.devices import FIGURES, TABLES, DeviceState
 
@@ -20,7 +21,7 @@ OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock",
 ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
 """Metrics that show that a device answers."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
-"""Counter of errors -> its short name, and the dimension that says which error it is."""
+"""Counter of errors -> its short name, and the dimension with the code of an Xid."""
 RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
 LETTERS: Final[Mapping[str, str]] = TABLES["letters"]
@@ -186,8 +187,9 @@ class Accelerator:
                 self.recovery = at, point.dims.get("action", "").replace("_", " ")
         elif name in ERRORS:
             word, which = ERRORS[name]
-            if point.value and point.dims.get("corrected") != "yes":
-                self.errors[word] = point.dims.get(which) or f"{point.value:.0f}"
+            code = point.dims.get(which, "")
+            if point.value and not (is_applications_own(code) if which else point.dims.get("corrected") == "yes"):
+                self.errors[word] = code or f"{point.value:.0f}"
         elif "category" in point.dims:  # the figure is the sum over categories
             before = self.readings.get(name, at) if self._summed.get(name) == at else None
             self._summed[name] = at
@@ -228,10 +230,11 @@ class Accelerator:
 
     @property
     def doing(self) -> DeviceState:
-        """Its most frequent state in that time, as it was last."""
+        """Its most frequent state in that time, as it was last; `held` is of a minute itself, so it counts at once."""
         newest = [was for _, was in reversed(self._lately)] or [self.holding]
-        words = [(was.state, was.cause) for was in newest]
-        return newest[words.index(Counter(words).most_common(1)[0][0])]
+        alike = [was for was in newest if (was.state == "held") == (newest[0].state == "held")]
+        words = [(was.state, was.cause) for was in alike]
+        return alike[words.index(Counter(words).most_common(1)[0][0])]
 
     @property
     def memory(self) -> float | None:

@@ -9,6 +9,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from traceback import format_exception_only
 from typing import Any, Final
@@ -18,8 +19,9 @@ from chipwatch.base.system import state_folder
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
-from chipwatch.jobs.device_key import device_of
+from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.net.status_socket import NoAgent, ask
+from chipwatch.show.report.devices import DeviceState, device_states
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
 from chipwatch.show.top.machine import MachineState
@@ -142,7 +144,10 @@ class Top:
         for dims, model in frame.models.items():
             if key := device_of(dims):
                 self.machine.device(key).model = model
-        self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
+        told = self._delivery.holding if self._delivery else {}
+        known = {key: it for key, own in frame.holding.items() if (it := told.get(key, own)).jobs == own.jobs}
+        holding = {key: known.get(key, own)._replace(active=own.active) for key, own in frame.holding.items()}
+        self.machine.take(frame.points, frame.at, frame.processes, holding)
         self._troubles = frame.troubles
         self._jobs = [*frame.why] if frame.holding else jobs(frame.points) or self._jobs  # the table names the holders
 
@@ -175,14 +180,17 @@ class Delivery:
         self._folder, self._wake = folder, wake
         self.parts: list[Line] = []
         """The last answer: one piece of the line for each sink."""
+        self.holding: Mapping[DeviceKey, DeviceState] = {}
+        """The agent's last word on each device, unless it is older than LATE."""
         threading.Thread(target=self._run, name="delivery", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            try:
-                parts = parts_of(ask(self._folder, "status"))
-            except NoAgent:
-                parts = [[("no agent runs here", "dim")]]
+            parts, told = [[("no agent runs here", "dim")]], dict[str, Any]()
+            with suppress(NoAgent):
+                parts = parts_of(status := ask(self._folder, "status"))
+                told = ask(self._folder, "jobs") if (status.get("seconds_since_tick") or 0) < LATE else {}
+            self.holding = {device.key: device for device in device_states(told)}
             if parts != self.parts:
                 self.parts = parts
                 self._wake()

@@ -1,5 +1,6 @@
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -10,8 +11,10 @@ from chipwatch.show.report.devices import DeviceState
 from chipwatch.show.top import terminal
 from chipwatch.show.top.draw import bar, fit, flow, scaled, width_of
 from chipwatch.show.top.graphs import graph
+from chipwatch.show.top.live import Frame
 from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.processes import ProcessTable
+from chipwatch.show.top.program import Top
 from chipwatch.show.top.screen import GUIDES, Notes, compose
 from chipwatch.show.top.table import Column, ordered
 from chipwatch.show.top.terminal import keys
@@ -94,6 +97,7 @@ def test_a_throttle_is_a_letter_until_a_reading_without_it():
         ([point("gpu.state", 0.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="79")], ("lost (Xid 79)", "bad")),
         ([point("gpu.state", 0.0, gpu="0"), point("gpu.power", 9.0, gpu="0")], ("failing", "bad")),
         (asks("gpu_reset", 0.0), ("gpu reset", "bad")),
+        ([point("gpu.state", 1.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="13")], ("", "dim")),
         ([*asks("node_reboot", 0.0), point("gpu.xid", 1.0, gpu="0", xid="95")], ("node reboot (Xid 95)", "bad")),
         (asks("drain_p2p", 1.0), ("drain p2p", "warn")),
         (asks("unknown (9)", 1.0), ("unknown (9)", "warn")),
@@ -120,6 +124,17 @@ def test_the_state_says_what_is_wrong_or_why_it_is_idle(points, state):
 def test_state_and_bar_are_of_the_same_time_and_only_an_idle_device_is_free(holding, state, bar):
     (device,) = machine(point("gpu.utilization", 86.0, gpu="0"), processes=[], holding=holding).devices
     assert (device.state, device.get("utilization")) == (state, bar)
+
+
+@pytest.mark.parametrize(("jobs", "said"), [(("7",), "held 14 min"), (("8",), "stalled: data")])
+def test_the_agent_that_runs_here_says_what_a_device_does_if_it_knows_of_the_same_jobs(jobs, said):
+    told = {(("gpu", "0"),): DeviceState(state="held", cause="held", jobs=jobs, active=0.9, seconds_since_kernel=840.0)}
+    top = Top("n", None, {}, SimpleNamespace(parts=[], holding=told))
+    own = DeviceState(state="stalled", cause="data", jobs=("7",), active=0.0)
+    frame = Frame(AT, [point("gpu.state", 1.0, gpu="0")], holding={(("gpu", "0"),): own})
+    top.take(SimpleNamespace(rewound=False, new=lambda: [frame]))
+    (device,) = top.machine.devices
+    assert (device.state[0], device.busy) == (said, 0.0)
 
 
 def test_a_device_that_falls_silent_says_so_and_its_figures_end_later():
@@ -168,8 +183,12 @@ def test_bar_and_state_are_of_the_last_minute_and_begin_again_with_other_jobs():
     assert after((100, 160), [90])[:2] == (90.0, "busy")
     assert after((160, 164), [0])[:2] == (84.0, "busy"), "a pause is not yet its state"
     assert after((164, 166), [0], jobs=("8",))[:2] == (0.0, "stalled: data")
+    held = DeviceState(state="held", cause="held", jobs=("8",), active=0.0, seconds_since_kernel=60.0)
+    made.take([], AT + 165 * S, [], {(("gpu", "0"),): held})
+    assert made.devices[0].state[0] == "held 1 min", "its own minute has passed"
+    assert after((166, 168), [90], jobs=("8",))[1] == "busy", "it is held no longer"
     after_all = made.devices[0]
-    made.take([point("gpu.state", 0.0, AT + 166 * S, gpu="0")], AT + 166 * S)
+    made.take([point("gpu.state", 0.0, AT + 168 * S, gpu="0")], AT + 168 * S)
     assert after_all.state == ("lost", "bad"), "a fault is shown at once"
 
 
