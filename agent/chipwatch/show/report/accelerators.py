@@ -1,8 +1,8 @@
-"""Adds up the readings of each accelerator during a run, for the summary at its end."""
+"""Adds up the readings of each accelerator during a run, for the summary at its end and for reports."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean
@@ -22,8 +22,8 @@ ENERGY, THROTTLED, PROCESS, IDLE, BUSY, STATE = "energy", "throttled", "process"
 ROLES: Final[Mapping[str, str]] = {
     metric: figure for figure in (UTILIZATION, MEMORY, POWER, EFFICIENCY) for metric in FIGURES[figure]
 } | TABLES["roles"]
-"""Metric -> the figure of the summary to which it contributes."""
-WORDS: Final = {THROTTLED: "reason", IDLE: "cause", STATE: "state"}
+"""Metric -> the figure of an accelerator to which it contributes."""
+WORDS: Final = {THROTTLED: "reason", IDLE: "cause", BUSY: "kind", STATE: "state"}
 """Role of a counter -> the dimension by which it is summed."""
 LITTLE_TO_DO: Final = "low_utilization"
 """Reason for low clocks that does not count as throttling."""
@@ -34,6 +34,14 @@ WORTH: Final = 0.1
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Most characters of an accelerator's number and model."""
+Reading = tuple[str, str, float]
+"""Role of a metric, the word by which it is summed, and the value of a gauge or the increase of a counter."""
+
+
+def role_of(metric: str, dims: Dimensions) -> tuple[str, str] | None:
+    """Return the first two parts of a metric's readings; None if it contributes to no figure."""
+    role = ROLES.get(metric)
+    return (role, dims.get(WORDS.get(role, ""), "")) if role else None
 
 
 class Utilization:
@@ -41,30 +49,32 @@ class Utilization:
 
     def __init__(self) -> None:
         self._percents = [0.0] * 101  # the weight of 0 %, 1 %, ... 100 %, rounded
-        self._sum = 0.0
+        self.total = self.used = 0.0
+        """Sum of the weights, such as seconds; and of the weights times the utilization (0 to 1)."""
 
     def take(self, percent: float, weight: float = 1.0) -> None:
         """Add a reading (%)."""
         percent = min(100.0, max(0.0, percent))
         self._percents[round(percent)] += weight
-        self._sum += percent * weight
+        self.total += weight
+        self.used += percent * weight / 100
 
     @property
     def mean(self) -> float | None:
         """Mean (%); None without a reading."""
-        weights = sum(self._percents)
-        return self._sum / weights if weights else None
+        return 100 * self.used / self.total if self.total else None
 
     def percentile(self, share: float) -> int | None:
         """Return the percentile `share` (0 to 1) in whole percent; None without a reading."""
-        rank = share * sum(self._percents)
+        rank = share * self.total
         return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
 
 
 class DeviceUsage:
-    """Sums over the readings of one accelerator; its memory does not grow with the run."""
+    """Sums over the readings of one accelerator, for summaries and reports; its memory does not grow with the run."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, since: int | None = None) -> None:
+        """`since`: time (ns) that the first reading of a gauge covers from there on; None if it covers no time."""
         self.name = name
         self.slices = 1.0
         """A partition's share (0 to 1) of the device's compute. It already weights the times by cause."""
@@ -74,49 +84,49 @@ class DeviceUsage:
         """False if every list of processes shows that only others used it."""
         self._is_listed = self._has_worked = self._had_users = False
         """True once its processes were listed; True if it has worked since; True if that list was not empty."""
-        self.read, self.spans = Utilization(), Utilization()
-        """Utilization as the driver reports it; utilization from busy and idle time."""
+        self.read, self.spans, self._guess = Utilization(), Utilization(), Utilization()
+        """Utilization as the driver reports it; from busy and idle time (s); and as reported, weighted by time (s)."""
         self.memory: float | None = None
         """Most bytes in use."""
-        self.sums = {role: Counter[str]() for role in WORDS}
-        """Milliseconds of throttling by reason, which may overlap, and without a kernel by cause; mJ by state."""
+        self.sums = {role: defaultdict[str, float](float) for role in WORDS}
+        """Seconds of throttling by reason (which overlap), without a kernel by cause, with one by kind; J by state."""
         self.efficiency = Utilization()
-        self.busy = 0.0
-        """Seconds with a kernel."""
-        self.joules: float | None = None
-        """Energy (J) by the device's counter; without a counter, and after its last reading, by power readings."""
         self._counted: float | None = None
-        self._drawn = 0.0
-        """Energy (J) by power readings alone."""
-        self._power_at: int | None = None
+        self._drawn: float | None = None
+        self._later = 0.0
+        """Energy (J) by the device's counter; by power readings; and by these after the counter's last reading."""
+        self._read_at = {} if since is None else dict.fromkeys((UTILIZATION, POWER), since)
+        """Role -> time (ns) of its last reading, from which on the next one counts."""
 
-    def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
-        """Take one reading: points by role. Utilization is the mean of the device's cores, memory their sum."""
-        values = {role: [point.value for point in read] for role, read in points.items()}
-        if cores := values.get(UTILIZATION):
-            self.read.take(fmean(cores))
-        shares = values.get(EFFICIENCY, [])
-        self.efficiency.take(fmean(shares or [0.0]), len(shares))
-        if memory := values.get(MEMORY):
+    def take(self, at: int, readings: Iterable[Reading]) -> None:
+        """Take all readings of a moment (ns). Utilization is the mean of the device's cores, memory their sum."""
+        amounts: defaultdict[str, list[float]] = defaultdict(list)
+        for role, word, amount in readings:
+            amounts[role].append(amount)
+            if role in WORDS:
+                self.sums[role][word] += amount
+        if cores := amounts.get(UTILIZATION):
+            self.read.take(percent := fmean(cores))
+            self._guess.take(percent, self._seconds(UTILIZATION, at) or 0.0)
+        for share in amounts.get(EFFICIENCY, ()):
+            self.efficiency.take(share)
+        if memory := amounts.get(MEMORY):
             self.memory = max(self.memory or 0.0, sum(memory))
-        if power := values.get(POWER):
-            if self._power_at is not None:
-                drawn = sum(power) * (at - self._power_at) / 1e9
-                self.joules, self._drawn = (self.joules or 0.0) + drawn, self._drawn + drawn
-            self._power_at = at
-        for point in points.get(ENERGY, ()):
-            if point.increase is not None:
-                self.joules = self._counted = (self._counted or 0.0) + point.increase
-        for role, key in WORDS.items():
-            for point in points.get(role, ()):
-                self.sums[role][point.dims.get(key, "")] += round(1000 * (point.increase or 0))
-        self.is_used |= PROCESS in points
-        busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
-        self.busy += busy
-        self._has_worked |= busy > 0 or any(values.get(UTILIZATION, ()))
-        seconds = busy + sum(point.increase or 0 for point in points.get(IDLE, ()))
-        if seconds > 0:
-            self.spans.take(100 * busy / seconds, seconds)
+        if (power := amounts.get(POWER)) and (seconds := self._seconds(POWER, at)) is not None:
+            joules = seconds * sum(power)
+            self._drawn, self._later = (self._drawn or 0.0) + joules, self._later + joules
+        if energy := amounts.get(ENERGY):
+            self._counted, self._later = (self._counted or 0.0) + sum(energy), 0.0
+        busy = sum(amounts.get(BUSY, ()))
+        self.is_used |= PROCESS in amounts
+        self._has_worked |= busy > 0 or any(cores or ())
+        if (known := busy + sum(amounts.get(IDLE, ()))) > 0:
+            self.spans.take(100 * busy / known, known)
+
+    def _seconds(self, role: str, at: int) -> float | None:
+        """Return the seconds since the last reading of a gauge, which this one covers; None if it is the first."""
+        before, self._read_at[role] = self._read_at.get(role), at
+        return None if before is None else max(0, at - before) / 1e9
 
     def list_users(self, users: Collection[bool | None]) -> None:
         """Take the list of its processes: True for one of the command, False for another, None if unknown."""
@@ -127,25 +137,43 @@ class DeviceUsage:
         self._is_listed, self._has_worked, self._had_users = True, False, bool(users)
 
     @property
-    def energy(self) -> str | None:
-        """Energy as text; by power readings if the energy counter stands still."""
-        if self._counted is not None and amounts.stands_still(self._counted, self._drawn):
-            return f"{amounts.energy(self._drawn)} by power"
-        return _unless_none(self.joules, amounts.energy)
+    def time(self) -> Utilization:
+        """Seconds of which the use is known, and with a kernel; by `read` where busy and idle time are not counted."""
+        return self.spans if self.spans.total else self._guess
+
+    @property
+    def idle(self) -> Mapping[str, float]:
+        """Cause -> seconds of `time` without a kernel."""
+        return self.sums[IDLE] if self.spans.total else {"unknown": self._guess.total - self._guess.used}
+
+    @property
+    def is_by_power(self) -> bool:
+        """True if the energy counter counted less than a tenth of the energy by power: then it stands still."""
+        return self._counted is not None and self._counted < (self._drawn or 0.0) / 10
+
+    @property
+    def joules(self) -> float | None:
+        """Energy (J) by the counter, and after its last reading by power; without a counter, by power."""
+        return self._drawn if self._counted is None or self.is_by_power else self._counted + self._later
+
+
+def _energy(device: DeviceUsage) -> str | None:
+    text = _unless_none(device.joules, amounts.energy)
+    return f"{text} by power" if device.is_by_power else text
 
 
 def _throttled(device: DeviceUsage) -> str | None:
     """Return the longest reason with its time. A sum would count overlapping reasons twice."""
-    reasons = Counter({reason: ms for reason, ms in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO})
-    for reason, ms in reasons.most_common(1):
-        return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
+    times = sorted((seconds, reason) for reason, seconds in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO)
+    for seconds, reason in times[-1:]:
+        return f"{amounts.clock(seconds)} {reason if seconds >= 0.5 else ''}".strip()
     return None
 
 
 def _idle(device: DeviceUsage) -> str | None:
     """Return the idle time by cause, the longest first; causes below a second are left out."""
-    times = [(cause, ms / 1000 / device.slices) for cause, ms in device.sums[IDLE].most_common()]
-    return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
+    times = sorted(((seconds / device.slices, cause) for cause, seconds in device.sums[IDLE].items()), reverse=True)
+    return ", ".join(f"{cause} {amounts.clock(seconds)}" for seconds, cause in times if seconds >= 1) or None
 
 
 def _read(device: DeviceUsage) -> Utilization:
@@ -164,7 +192,7 @@ COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
     "util p95": lambda device: _unless_none(_read(device).percentile(0.95)),
     "memory peak": lambda device: _unless_none(device.memory, amounts.binary),
     "efficiency": lambda device: _unless_none(device.efficiency.mean),
-    "energy": lambda device: device.energy,
+    "energy": _energy,
     "energy, by state": lambda device: amounts.shares(device.sums[STATE]) or None,
     "throttled": _throttled,
     "idle, by cause": _idle,
@@ -182,12 +210,13 @@ class Accelerators:
 
     def take(self, points: Iterable[Datapoint]) -> None:
         """Take the points of one tick, counters with their increase; a late reading has an earlier time."""
-        readings: dict[tuple[DeviceUsage, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
+        readings = defaultdict[tuple[DeviceUsage, int], list[Reading]](list)
         for point in points:
-            if (role := ROLES.get(point.metric.name)) and (key := device_of(point.dims)):
-                readings[self._device(key, point.dims), point.at][role].append(point)
-        for (device, at), by_role in readings.items():
-            device.take(at, by_role)
+            if (role := role_of(point.metric.name, point.dims)) and (key := device_of(point.dims)):
+                amount = point.value if point.increase is None else point.increase
+                readings[self._device(key, point.dims), point.at].append((*role, amount))
+        for (device, at), moment in readings.items():
+            device.take(at, moment)
 
     def list_users(self, facts: DeviceFacts, is_mine: Callable[[int], bool | None]) -> None:
         """Take a list of processes; `is_mine` says if a PID belongs to the command, None if that is unknown."""
@@ -240,7 +269,7 @@ class Accelerators:
         cut = {key[:1] for key in used if key[1:]}
         if counted := [device for key, device in used.items() if key not in cut]:
             number = sum(device.slices for device in counted)
-            total, idle = number * seconds, sum(device.sums[IDLE].total() for device in counted) / 1000
+            total, idle = number * seconds, sum(sum(device.idle.values()) for device in counted)
             most = "at most " * self._is_doubtful()
             yield (
                 f"cost      {most}{number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
@@ -250,16 +279,16 @@ class Accelerators:
     def time(self) -> Iterator[str]:
         """Yield a line with the busy share of these devices, and the causes of their idle time."""
         used = self._used().values()
-        busy, idle = sum(device.busy for device in used), sum((device.sums[IDLE] for device in used), Counter[str]())
-        if total := busy + idle.total() / 1000:
-            causes = amounts.shares(idle, 1000 * total)
+        idle = {cause: sum(each.idle.get(cause, 0.0) for each in used) for one in used for cause in one.idle}
+        if total := sum(device.time.total for device in used):
+            busy, causes = sum(device.time.used for device in used), amounts.shares(idle, total)
             spent = f"busy {100 * busy / total:.0f} %, idle {100 - 100 * busy / total:.0f} %"
             yield f"time      accelerators {spent}{f': {causes}' if causes else ''}"
 
     def advice(self, seconds: float) -> Iterator[str]:
         """Yield advice on the longest idle time by one cause on one device, if it is a tenth of the run or more."""
         used = [(f"{FAMILIES[key[0][0]]} {device_label(key)}", device) for key, device in self._used().items()]
-        times = ((one.sums[IDLE][cause] / 1000 / one.slices, cause, name) for name, one in used for cause in ADVICE)
+        times = ((one.idle.get(cause, 0.0) / one.slices, cause, name) for name, one in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
         if seconds and idle >= WORTH * seconds:
             yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"

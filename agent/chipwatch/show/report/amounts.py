@@ -31,11 +31,6 @@ def shares(parts: Mapping[str, float], total: float = 0.0) -> str:
     return ", ".join(f"{word} {percent:.0f} %" for percent, word in sorted(percents, reverse=True) if percent >= 0.5)
 
 
-def stands_still(counted: float, drawn: float | None) -> bool:
-    """Return True if an energy counter (J) counted less than a tenth of the energy by power readings (J)."""
-    return counted < (drawn or 0.0) / 10
-
-
 def spent(seconds: float, noun: str) -> str:
     """Format the time (s) of CPUs or accelerators: 4.9 CPU hours."""
     size, unit = next((row for row in ((3600, "hours"), (60, "minutes")) if seconds >= row[0]), (1, "seconds"))

@@ -14,15 +14,14 @@ from chipwatch.collectors.nvidia.metrics import GPU as KEY
 from chipwatch.collectors.nvidia.metrics import INSTANCE, MIG, MODEL, shaped
 from chipwatch.collectors.nvidia.metrics import WHOLE as GPU
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
-from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.facts import Device, DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.engine.spool.file import Ledger
-from chipwatch.host import gpu_metrics
 from chipwatch.host.wrapped import WrappedCommand
 from chipwatch.jobs.metrics import BUSY as WORK
 from chipwatch.jobs.metrics import IDLE, SPENT
 from chipwatch.show.report import amounts
-from chipwatch.show.report.accelerators import ADVICE, ROLES, DeviceUsage
+from chipwatch.show.report.accelerators import ADVICE, COLUMNS, ROLES, DeviceUsage
 from chipwatch.show.report.summary import TAKEN, RunSummary
 
 SECOND = 1_000_000_000
@@ -188,14 +187,6 @@ def test_busy_is_the_share_of_time_with_kernels_and_named_apart_from_the_mean_of
     assert "util" not in head
     assert row[:5] == ["0", "22", "%", "100", "%"]
     assert row[5:] == ["other", "0:00:35"]
-
-
-def test_time_that_was_not_read_is_not_busy_as_in_reports(pipeline, summary, ended):
-    jobs = Machine(interval=5.0)
-    for n in range(4):
-        points = jobs.tick([(0, 100, 1)], {0: {"active": 1.0 if n < 3 else None}}, owners={100: job(7)})
-        pipeline.tick(5 * n + 5, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
-    assert table(summary, ended)[1].split()[:5] == ["0", "67", "%", "100", "%"]  # of 15 s, 5 are unknown
 
 
 def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
@@ -369,29 +360,22 @@ def test_every_family_has_a_table(pipeline, summary, ended, name, title):
 
 def test_energy_is_counted_by_the_device_and_by_its_power_since_then_or_where_it_does_not_count():
     device = DeviceUsage("0")
-
-    def take(second, watts, increase=None):
-        points = {"power": [gpu_metrics.POWER.point(0, watts)]}
-        if increase is not None:
-            points["energy"] = [Datapoint(gpu_metrics.ENERGY, 0, Dimensions(), 0, increase=increase)]
-        device.take(second * SECOND, points)
-
-    readings = ((0, 100, None, None), (10, 200, None, 2000), (20, 300, 7000, 7000), (25, 100, None, 7500))
-    for second, watts, increase, joules in readings:
-        take(second, watts, increase)
+    readings = ((0, 100, [], None), (10, 200, [], 2000), (20, 300, [7000], 7000), (25, 100, [], 7500))
+    for second, watts, increases, joules in readings:
+        device.take(second * SECOND, [("power", "", watts), *(("energy", "", increase) for increase in increases)])
         assert device.joules == joules
-    assert device.energy == "2.08 Wh"
+    assert COLUMNS["energy"](device) == "2.08 Wh"
     device = DeviceUsage("1")
     for second in range(100):
-        take(second, 690, increase=0)
-    assert device.energy == "18.98 Wh by power", "its counter stands still"
+        device.take(second * SECOND, [("power", "", 690), ("energy", "", 0)])
+    assert COLUMNS["energy"](device) == "18.98 Wh by power", "its counter stands still"
 
 
 def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
     device = DeviceUsage("0")
     values = [(17 * n) % 97 + 0.4 for n in range(1000)]
     for n, value in enumerate(values):
-        device.take(n, {"utilization": [gpu_metrics.UTILIZATION.point(n, value)]})
+        device.take(n, [("utilization", "", value)])
     assert device.read.percentile(0.95) == round(sorted(values)[949])
     assert device.read.mean == pytest.approx(sum(values) / 1000)
 

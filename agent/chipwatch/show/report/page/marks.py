@@ -83,7 +83,7 @@ def _checkpoints(run: ReportedRun) -> Iterator[Mark]:
     """Yield the times in which disks were written while the accelerators stood still."""
     load: defaultdict[int, list[float]] = defaultdict(list)
     for device in run.devices:
-        if device.busy > AT_WORK * device.seconds:
+        if device.usage.time.used > AT_WORK * device.usage.time.total:
             for curve in device.curves.get("gpu.utilization", ()):
                 for at, value in zip(curve.times, curve.values, strict=True):
                     load[at].append(value)

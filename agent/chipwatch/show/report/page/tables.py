@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.base.redaction import one_line
 from chipwatch.base.text import duration
 from chipwatch.show.report import amounts
-from chipwatch.show.report.accelerators import ADVICE
+from chipwatch.show.report.accelerators import ADVICE, COLUMNS
 from chipwatch.show.report.page import usage as sums
 from chipwatch.show.report.page.marks import Mark
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage
@@ -61,12 +61,14 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
     if usage.dollars is not None:
         note = "as charged to jobs"
         if price is not None and usage.seconds:
-            note = f"{DOLLARS(usage.dollars * idle / usage.seconds)} idle, at {DOLLARS(price)} an hour"
+            note = f"{DOLLARS(usage.dollars * idle / usage.whole)} idle, at {DOLLARS(price)} an hour"
         shown.append(("cost", DOLLARS(usage.dollars), note))
     if usage.joules is not None:
         shown.append(("energy", amounts.energy(usage.joules), f"of the {usage.noun}s"))
     if usage.grams is not None:
         shown.append(("CO2", f"{usage.grams / 1000:,.3g} kg", f"{terms.grams_per_kwh:g} g/kWh ({terms.grid})"))
+    elif terms.grams_per_kwh is not None:
+        shown.append(("CO2", "-", "not counted: no energy of an accelerator was recorded"))
     for run in usage.runs[:1] if not usage.devices else ():
         shown += ((name, value, "on average") for name, value in _cells(run.metrics, "host").items() if value)
     for name, value, note in shown:
@@ -78,7 +80,7 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
     has_price = usage.dollars is not None and usage.terms.dollars_per_hour is not None
     for seconds, cause, worst in usage.losses()[:LOSSES]:
         if (share := seconds / usage.seconds) >= 0.001:
-            cost = f", {DOLLARS((usage.dollars or 0) * share)}" if has_price else ""
+            cost = f", {DOLLARS((usage.dollars or 0) * seconds / usage.whole)}" if has_price else ""
             where = f"most on {worst}" if worst else "on all alike"
             amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
             meaning = escape(MEANINGS.get(cause, ""))
@@ -118,16 +120,8 @@ def _of_run(usage: ReportedUsage) -> dict[str, Cell]:
 
 
 def _of_device(device: RecordedDevice) -> dict[str, Cell]:
-    return {
-        "device": device.name,
-        "model": device.model,
-        "busy": _percent(device.busy / device.seconds),
-        **_cells(device.curves, "device"),
-        "energy": None if device.joules is None else f"{amounts.energy(device.joules)}{device.basis}",
-        "energy, by state": amounts.shares(device.by_state) or None,
-        "throttled": _times(device.throttled, 1),
-        "idle, by cause": _times(device.idle, 3),
-    }
+    figures = {title: cell(device.usage) for title, cell in COLUMNS.items()}
+    return {"device": device.usage.name, "model": device.model, **figures, **_cells(device.curves, "device")}
 
 
 def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
@@ -139,12 +133,15 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             jobs.setdefault(key, defaultdict(list))[name].append(curve)
     for key, curves in sorted(jobs.items()):
         states, idle = sums.totals(curves["job.gpu.time"], "state"), sums.totals(curves["job.gpu.idle.time"], "cause")
-        total = sum(states.values())
+        total, longest = (
+            sum(states.values()),
+            sorted((item[::-1] for item in idle.items() if item[1] >= 1), reverse=True),
+        )
         yield {
             **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
             **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
-            "idle most by": _times(idle, 1),
+            "idle most by": next((f"{_plain(cause)} {duration(seconds, 2)}" for seconds, cause in longest), None),
             **_cells(curves, "job"),
         }
 
@@ -184,9 +181,3 @@ def _plain(name: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _times(times: Mapping[str, float], most: int) -> Cell:
-    """Return the `most` longest times of a second or more, with their names."""
-    longest = sorted(times.items(), key=lambda item: -item[1])[:most]
-    return ", ".join(f"{_plain(name)} {duration(seconds, 2)}" for name, seconds in longest if seconds >= 1)

@@ -8,8 +8,9 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
-from operator import truediv
+from heapq import merge
+from itertools import groupby, pairwise, repeat
+from operator import itemgetter, truediv
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -19,8 +20,7 @@ from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import Recorded, RecordedSeries
 from chipwatch.jobs.device_key import DeviceKey, device_label, device_of, device_order
-from chipwatch.show.report import amounts
-from chipwatch.show.report.accelerators import LITTLE_TO_DO, whole_of
+from chipwatch.show.report.accelerators import BUSY, STATE, THROTTLED, DeviceUsage, role_of, whole_of
 from chipwatch.show.report.devices import FAMILIES, FIGURES
 
 FROM_ZERO: Final = ("{error}", "{event}", "{kill}")
@@ -47,19 +47,33 @@ class Curve:
         self.times, self.values = series.times, series.values.tolist()
         self.increases, self.seconds = list[float](), list[float]()
         """Increase of a counter in each interval, and the interval's length (s)."""
+        self.read = self.times, self.values
+        """Times of all readings, and their values; of a counter the times and the increases until then."""
         if self.metric.kind is Kind.COUNTER:
             self._take_rates(dict(series.starts), recorded)
 
     def _take_rates(self, starts: dict[int, int], recorded: Recorded) -> None:
-        """Replace readings by rates. A counter starts at zero after each of its `starts`, and after a decrease."""
+        """
+        Replace readings by rates, with the increases that `Window` gives.
+
+        A counter starts at zero after a start since the reading before, and after a decrease. The first event of a kind
+        counts, though its counter was not there before. A first interval of under half a tick has no rate: what was
+        counted in it is a part of the next one. CPU time of an agent that is longer than its life is from
+        before its start, as agents recorded it once.
+        """
         times, values, step = self.times, self.values, round(1e9 * (recorded.interval or 1))
-        pairs = enumerate(pairwise(values), 1)
-        rises = [now if now < before or place in starts else now - before for place, (before, now) in pairs]
-        zero = starts.get(0, 0)
-        if zero < recorded.started and times[0] > recorded.started and self.metric.unit in FROM_ZERO:
+        rises, zero = list[float](), starts.pop(0, 0)
+        for place, (before, now) in enumerate(pairwise(values), 1):
+            is_new = now < before or starts.get(place, 0) >= times[place - 1]
+            rises.append(now if is_new else 0.0 if place in starts else now - before)
+        if zero < recorded.started < times[0] and self.metric.unit in FROM_ZERO:
             zero = times[0] - step
-        if recorded.started - step <= zero < times[0]:
+        is_older = self.metric.name == "agent.cpu" and 1e9 * values[0] > times[0] - zero
+        if recorded.started - step <= zero < times[0] and not is_older:
             times, rises = array("q", (zero, *times)), [values[0], *rises]
+        self.read = times[1:], rises
+        if len(rises) > 1 and 2 * (times[1] - times[0]) < step:
+            times, rises = times[:1] + times[2:], [rises[0] + rises[1], *rises[2:]]
         self.seconds = [(late - early) / 1e9 for early, late in pairwise(times)]
         self.times, self.increases, self.values = times[1:], rises, [*map(truediv, rises, self.seconds)]
 
@@ -89,19 +103,9 @@ LONGEST: Final = 60
 """Most characters of a name."""
 
 
-def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "mean") -> float | None:
-    """
-    Return the mean, total, maximum or peak of a figure or metric over its series; None if it was not recorded.
-
-    The peak is the largest sum over the series at one time, such as over the cores of a Neuron device.
-    """
+def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str) -> float | None:
+    """Return the mean, total or maximum of a figure or metric over its series; None if it was not recorded."""
     for metric in FIGURES.get(name, (name,)):
-        if statistic == "peak" and curves.get(metric):
-            sums: defaultdict[int, float] = defaultdict(float)
-            for curve in curves[metric]:
-                for at, value in zip(curve.times, curve.values, strict=True):
-                    sums[at] += value
-            return max(sums.values(), default=None)
         if read := [getattr(curve.stats, statistic) for curve in curves.get(metric, ()) if curve.stats]:
             return fmean(read) if statistic == "mean" else math.fsum(read) if statistic == "total" else max(read)
     return None
@@ -124,40 +128,30 @@ class Loss(NamedTuple):
     worst: str
 
 
-class RecordedDevice:
-    """Sums over one accelerator of a recording."""
+class RecordedDevice(NamedTuple):
+    """An accelerator of a recording: its key and model, its curves by metric, and the sums over its readings."""
 
-    def __init__(self, key: DeviceKey, curves: Sequence[Curve], seconds: float) -> None:
-        """Compute the sums from its curves in a recording of `seconds`."""
-        self.key, self.name = key, one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST)
-        models = (one_line(curve.dims.get("model", ""), LONGEST) for curve in curves)
-        self.model = next(filter(None, models), "")
-        self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
-        """Metric -> its curves."""
-        for curve in curves:
-            self.curves[curve.metric.name].append(curve)
-        self.basis = ""
-        """Note behind the energy: " by power" if its counter stands still."""
-        self.idle, kinds = totals(self.curves["gpu.idle.time"], "cause"), totals(self.curves["gpu.busy.time"], "kind")
-        """Cause -> seconds without a kernel."""
-        self.busy, self.waiting = math.fsum(kinds.values()), kinds[WAITING]
-        """Seconds with a kernel, and of these the ones in which kernels only waited."""
-        self.throttled = totals(self.curves["gpu.throttled"], "reason")
-        """Reason -> seconds of throttling; reasons may overlap."""
-        self.throttled.pop(LITTLE_TO_DO, None)
-        self.by_state = totals(self.curves["gpu.energy.by_state"], "state")
-        """State -> joules."""
-        self.joules = figure(self.curves, "gpu.energy", "total")
-        mean, power = figure(self.curves, "utilization"), figure(self.curves, "power")
-        if not (self.busy or self.idle) and mean is not None:
-            self.busy = seconds * min(100.0, mean) / 100
-            self.idle["unknown"] = seconds - self.busy
-        self.seconds = self.busy + math.fsum(self.idle.values())
-        """Seconds of which the use is known."""
-        drawn = None if power is None else power * seconds
-        if self.joules is not None and amounts.stands_still(self.joules, drawn):
-            self.joules, self.basis = None, " by power"
-        self.joules = drawn if self.joules is None else self.joules
+    key: DeviceKey
+    model: str
+    curves: Mapping[str, Sequence[Curve]]
+    usage: DeviceUsage
+
+
+def _device(key: DeviceKey, curves: Sequence[Curve], since: int | None) -> RecordedDevice:
+    """Return an accelerator from its curves; `since`: see DeviceUsage."""
+    usage = DeviceUsage(one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST), since)
+    by_metric, readings = defaultdict[str, list[Curve]](list), []
+    for number, curve in enumerate(curves):
+        by_metric[curve.metric.name].append(curve)
+        if role := role_of(curve.metric.name, curve.dims):
+            times, amounts = curve.read
+            if role[0] in (THROTTLED, STATE):  # a sum over time, so one reading is as good as many
+                times, amounts = times[-1:], [math.fsum(amounts)]
+            readings.append(zip(times, *map(repeat, (number, *role)), amounts, strict=False))
+    for at, moment in groupby(merge(*readings), itemgetter(0)):
+        usage.take(at, (reading[2:] for reading in moment))
+    models = (one_line(curve.dims.get("model", ""), LONGEST) for curve in curves)
+    return RecordedDevice(key, next(filter(None, models), ""), by_metric, usage)
 
 
 class ReportedRun:
@@ -174,9 +168,10 @@ class ReportedRun:
                 self.metrics[curve.metric.name].append(curve)
                 if key := whole_of(device_of(curve.dims)):
                     parts[key].append(curve)
-        devices = {key: RecordedDevice(key, curves, self.seconds) for key, curves in parts.items()}
-        cut = {key[:1] for key in devices if key[1:] and devices[key].seconds}
-        shown = {key for key in devices if devices[key].seconds and key not in cut}
+        since = None if recorded.started < recorded.ended else recorded.started - round(1e9 * self.seconds)
+        every = (_device(key, curves, since) for key, curves in parts.items())
+        devices = {device.key: device for device in every if device.usage.time.total}
+        shown = devices.keys() - {key[:1] for key in devices if key[1:]}
         self.devices = [devices[key] for key in sorted(shown, key=device_order)]
 
 
@@ -211,9 +206,12 @@ class ReportedUsage:
     def __init__(self, runs: Sequence[ReportedRun], terms: ReportTerms) -> None:
         self.runs, self.terms = runs, terms
         self.devices = [(run, device) for run in runs for device in run.devices]
-        self.seconds = math.fsum(device.seconds for _, device in self.devices)
-        self.busy = math.fsum(device.busy for _, device in self.devices)
-        joules = [device.joules for _, device in self.devices if device.joules is not None]
+        used = [device.usage for _, device in self.devices]
+        self.seconds, self.busy = (math.fsum(getattr(usage.time, name) for usage in used) for name in ("total", "used"))
+        """Seconds of the devices of which the use is known, and of these the ones with a kernel."""
+        self.whole = math.fsum(run.seconds for run, _ in self.devices)
+        """Seconds of the devices, also time of which the use is not known."""
+        joules = [usage.joules for usage in used if usage.joules is not None]
         self.joules = math.fsum(joules) if joules else None
         grams = terms.grams_per_kwh
         self.grams = None if self.joules is None or grams is None else self.joules / 3.6e6 * grams
@@ -230,8 +228,9 @@ class ReportedUsage:
         """Return the losses of accelerator time, the largest first."""
         by_cause: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for run, device in self.devices:
-            for cause, seconds in (*device.idle.items(), *([(WAITING, device.waiting)] if device.waiting else ())):
-                by_cause[cause].append((seconds, f"{device.name} of {run.name}" if self.runs[1:] else device.name))
+            name, waiting = device.usage.name, device.usage.sums[BUSY].get(WAITING)
+            for cause, seconds in (*device.usage.idle.items(), *([(WAITING, waiting)] if waiting else ())):
+                by_cause[cause].append((seconds, f"{name} of {run.name}" if self.runs[1:] else name))
         losses = []
         for cause, parts in by_cause.items():
             total, (most, worst) = math.fsum(seconds for seconds, _ in parts), max(parts)

@@ -47,7 +47,7 @@ def test_a_mean_rate_times_the_time_is_what_was_counted_however_uneven_the_readi
     for _ in range(50):
         totals = enumerate(sums(dice.expovariate(1) for _ in range(30)), -30)
         values = [0.83 + total if n in (-30, 0) or dice.random() < 0.5 else None for n, total in totals]
-        column = counter("agent.cpu", values, since=since)
+        column = counter("network.sent", values, since=since)
         curve, begun, zero = curve_of(column), since or START, 0.0 if since else column.values[0]
         mean = (column.values[-1] - zero) / (column.times[-1] - begun) * SECOND
         assert curve.stats.mean == pytest.approx(mean)
@@ -65,6 +65,20 @@ def test_a_counter_that_began_within_the_recording_counts_from_its_start():
     column = counter("job.energy", [40, 60], unit="J", start=START + 5 * SECOND, since=START + 3 * SECOND)
     curve = curve_of(column, CLOCK)
     assert (curve.increases, curve.values) == ([40, 20], [20.0, 20.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "increases", "rates"),
+    [
+        ("network.sent", [2, 12, 22], [12, 10], [12 / 1.02, 10]),  # 2 in 20 ms do not make a peak of 100 a second
+        ("agent.cpu", [0.8, 0.9, 1.0], [0.1, 0.1], [0.1, 0.1]),  # 0.8 s in 20 ms were before its start
+        ("agent.cpu", [0.01, 0.11, 0.21], [0.11, 0.1], [0.11 / 1.02, 0.1]),
+    ],
+)
+def test_what_was_counted_between_a_start_and_the_first_reading_belongs_to_the_next_rate(name, values, increases, rates):
+    curve = curve_of(counter(name, values, since=START - SECOND // 50))
+    assert curve.increases == pytest.approx(increases)
+    assert curve.values == pytest.approx(rates)
 
 
 def test_the_first_event_of_a_kind_counts_though_its_counter_was_not_there_before():

@@ -45,10 +45,12 @@ def test_the_headline_says_how_long_how_busy_and_what_it_cost_and_then_the_large
         (series("gpu.utilization", [50.0], gpu="0"), 1.0, "for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00."),
         (series("cpu.utilization", [10.0, 30.0]), 2.0, "node-7 for 1.0 s; no accelerator was recorded, so --price gives no cost."),
         (series("cpu.utilization", [10.0, 30.0]), 2.0, "CPUs busy 20 %"),
+        (series("cpu.utilization", [10.0, 30.0]), None, "CO2 - not counted: no energy of an accelerator was recorded"),
+        (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "CO2 - not counted: no energy of an accelerator was recorded"),
     ],
 )  # fmt: skip
 def test_without_idle_time_the_utilization_says_how_busy_it_was_and_a_host_has_its_own_headline(column, price, said):
-    assert said in text_of(page([recorded(column)], ReportTerms(price)))
+    assert said in text_of(page([recorded(column)], ReportTerms(price, 500.0, "as given")))
 
 
 def test_kernels_that_only_waited_are_busy_time_and_a_loss():
@@ -58,25 +60,17 @@ def test_kernels_that_only_waited_are_busy_time_and_a_loss():
     words = text_of(page([recorded(*kinds, idle, series("gpu.utilization", [86.0] * 61, gpu="0"))], ReportTerms()))
     assert "1 GPU on node-7 for 1 min: 80 % of 1.0 GPU minutes busy." in words
     assert "waiting 60.0 %" in words
-    assert "data 12 s" in words  # idle, by cause: kernels that wait are not idle
+    assert "data 0:00:12" in words  # idle, by cause: kernels that wait are not idle
 
 
-def test_energy_is_that_of_the_counter_or_else_of_the_power():
-    busy = series("gpu.utilization", [50.0] * 61, gpu="0")
-    by_power = page([recorded(busy, series("gpu.power", [600.0] * 61, gpu="0", unit="W"))], ReportTerms())
-    joules = counter("gpu.energy", sums([720.0] * 60), unit="J", gpu="0")
-    parts = [counter("gpu.energy.by_state", sums([720.0 * share] * 60), unit="J", dims={"state": state}, gpu="0")
-             for state, share in (("held", 0.25), ("busy", 0.75))]  # fmt: skip
-    efficiency = series("gpu.efficiency", [38.0] * 61, gpu="0")
-    by_counter = page([recorded(busy, joules, efficiency, *parts)], ReportTerms(None, 500.0, "as given"))
-    assert "energy 10.00 Wh" in text_of(by_power)
-    assert "energy 12.00 Wh" in text_of(by_counter)
-    assert "38 % 12.00 Wh busy 75 %, held 25 %" in text_of(by_counter)
-    assert "CO2 0.006 kg 500 g/kWh (as given)" in text_of(by_counter)
-    power = series("gpu.power", [690.0] * 61, gpu="0", unit="W")
-    stopped = page([recorded(busy, power, counter("gpu.energy", [7.0] * 61, unit="J", gpu="0"))], ReportTerms())
-    assert "energy 11.50 Wh" in text_of(stopped)
-    assert "11.50 Wh by power" in text_of(stopped)
+def test_energy_has_its_emissions_and_says_if_it_is_by_power():
+    busy, power = series("gpu.utilization", [50.0] * 61, gpu="0"), series("gpu.power", [690.0] * 61, gpu="0", unit="W")
+    both = (sums([720.0] * 60), "energy 12.00 Wh", "0.006"), ([7.0] * 61, "11.50 Wh by power", "0.00575")
+    for values, said, emitted in both:
+        columns = busy, power, counter("gpu.energy", values, unit="J", gpu="0")
+        words = text_of(page([recorded(*columns)], ReportTerms(None, 500.0, "as given")))
+        assert said in words
+        assert f"CO2 {emitted} kg 500 g/kWh (as given)" in words
 
 
 def test_the_parts_of_a_gpu_stand_for_it():
@@ -261,7 +255,7 @@ def test_the_command_writes_the_page_of_json_lines(here, tmp_path):
     done = here("report", tmp_path / "run.jsonl.gz", "-o", output, "--price", "2", "--grid", "FR")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{tmp_path}/out\\x1b.html: 0.1 MB; open it in a browser\n"
-    assert "1 GPU on trn-7 for 59 s: 50 % of 59.0 GPU seconds busy, for $0.03." in text_of(output.read_text())
+    assert "1 GPU on trn-7 for 59 s: 51 % of 59.0 GPU seconds busy, for $0.03." in text_of(output.read_text())
 
 
 @pytest.mark.parametrize(
