@@ -119,11 +119,8 @@ class Gpus:
         proc = folder / "proc"
         (proc / "driver/nvidia").mkdir(parents=True)
         (proc / "driver/nvidia/version").touch()
-        self.env = {
-            "LD_LIBRARY_PATH": library.parent,
-            VARIABLE: self.driver.path,
-            "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
-        }
+        self.env = {"LD_LIBRARY_PATH": library.parent, VARIABLE: self.driver.path}
+        self.env["CHIPWATCH_COLLECTORS__NVIDIA__PROC"] = proc
         for n, gpu in enumerate(self.driver.gpus):
             gpu["utilization"]["gpu"], gpu["gpm"]["1"], gpu["temperature"] = 90 - n, 90 - n, 60 + n
             gpu["memory"]["used"] = (70 - n) * 2**30

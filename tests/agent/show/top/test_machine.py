@@ -133,8 +133,7 @@ def test_the_agent_that_runs_here_says_what_a_device_does_if_it_knows_of_the_sam
     own = DeviceState(state="stalled", cause="data", jobs=("7",), active=0.0)
     frame = Frame(AT, [point("gpu.state", 1.0, gpu="0")], holding={(("gpu", "0"),): own})
     top.take(SimpleNamespace(rewound=False, new=lambda: [frame]))
-    (device,) = top.machine.devices
-    assert (device.state[0], device.busy) == (said, 0.0)
+    assert [(device.state[0], device.busy) for device in top.machine.devices] == [(said, 0.0)]
 
 
 def test_a_device_that_falls_silent_says_so_and_its_figures_end_later():
@@ -187,9 +186,8 @@ def test_bar_and_state_are_of_the_last_minute_and_begin_again_with_other_jobs():
     made.take([], AT + 165 * S, [], {(("gpu", "0"),): held})
     assert made.devices[0].state[0] == "held 1 min", "its own minute has passed"
     assert after((166, 168), [90], jobs=("8",))[1] == "busy", "it is held no longer"
-    after_all = made.devices[0]
     made.take([point("gpu.state", 0.0, AT + 168 * S, gpu="0")], AT + 168 * S)
-    assert after_all.state == ("lost", "bad"), "a fault is shown at once"
+    assert made.devices[0].state == ("lost", "bad"), "a fault is shown at once"
 
 
 @pytest.mark.parametrize(

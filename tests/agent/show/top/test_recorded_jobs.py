@@ -11,14 +11,9 @@ NAMES = {"job": "41337", "user": "ada", "partition": "h100"}
 
 def tick(at, busy, stalled, count=8.0):
     dims = Dimensions(NAMES)
-    spent = [(state, value) for state, value in (("busy", busy), ("stalled", stalled))]
-    return [
-        GPUS.point(at, count, dims | {"source": "mapping"}),
-        *(
-            Datapoint(GPU_TIME, 100 + value, dims | {"state": state}, at, AT, at - S, None, value)
-            for state, value in spent
-        ),
-    ]
+    times = (Datapoint(GPU_TIME, 100 + value, dims | {"state": state}, at, AT, at - S, None, value)
+             for state, value in (("busy", busy), ("stalled", stalled)))  # fmt: skip
+    return [GPUS.point(at, count, dims | {"source": "mapping"}), *times]
 
 
 def test_a_line_for_each_job_tells_its_accelerators_and_what_they_did_since_the_tick_before():

@@ -53,11 +53,8 @@ def agents(parent=None):
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, ppid = file.read_text().rpartition(") ")[2].split()[:2]
-            if (
-                int(ppid) == (parent or os.getpid())
-                and state not in "ZX"
-                and b"--summary=" in (file.parent / "cmdline").read_bytes()
-            ):
+            is_child = int(ppid) == (parent or os.getpid()) and state not in "ZX"
+            if is_child and b"--summary=" in (file.parent / "cmdline").read_bytes():
                 found.append(int(file.parent.name))
     return found
 

@@ -75,7 +75,7 @@ def test_a_counter_that_began_within_the_recording_counts_from_its_start():
         ("agent.cpu", [0.01, 0.11, 0.21], [0.11, 0.1], [0.11 / 1.02, 0.1]),
     ],
 )
-def test_what_was_counted_between_a_start_and_the_first_reading_belongs_to_the_next_rate(name, values, increases, rates):
+def test_what_was_counted_before_the_first_reading_belongs_to_the_next_rate(name, values, increases, rates):
     curve = curve_of(counter(name, values, since=START - SECOND // 50))
     assert curve.increases == pytest.approx(increases)
     assert curve.values == pytest.approx(rates)
