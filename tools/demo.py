@@ -216,8 +216,8 @@ def look(folder: Path) -> int:
             node.load()
 
     threading.Thread(target=follow, daemon=True).start()
-    programs = str(Path(sys.executable).parent)
-    env = {**os.environ, **node.environment(), "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"}
+    env = {**os.environ, **node.environment()}
+    env["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     say("demo-node: this shell sees a node with 8 H100 of a fake driver and three jobs; exit ends it. Try:")
     say("  chipwatch, chipwatch jobs, chipwatch top, chipwatch verdict, chipwatch status")
     try:

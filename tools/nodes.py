@@ -143,8 +143,7 @@ class Node:
         self._write("proc/diskstats", f"259 0 nvme0n1 1 0 {moved // 512} {busy} 1 0 {moved // 4096} 0 0 {busy} 0\n")
         interface = f" eth0: {moved} {moved >> 13} 0 0 0 0 0 0 {moved // 2} {moved >> 14} 0 0 0 0 0 0\n"
         self._write("proc/1/net/dev", f"a\nb\n{interface}")
-        tcp = "ActiveOpens RetransSegs OutSegs"
-        self._write("proc/1/net/snmp", f"Tcp: {tcp}\nTcp: 1 {moved >> 28} {moved >> 13}\n")
+        self._write("proc/1/net/snmp", f"Tcp: ActiveOpens RetransSegs OutSegs\nTcp: 1 {moved >> 28} {moved >> 13}\n")
         self._write("proc/1/net/netstat", "TcpExt: TCPTimeouts ListenDrops\nTcpExt: 0 0\n")
         for kind in ("cpu", "io", "memory"):
             text = "avg10=1.50 avg60=1.20 avg300=1.00"

@@ -113,8 +113,7 @@ class DeviceUsage:
         if memory := amounts.get(MEMORY):
             self.memory = max(self.memory or 0.0, sum(memory))
         if (power := amounts.get(POWER)) and (seconds := self._seconds(POWER, at)) is not None:
-            joules = seconds * sum(power)
-            self._drawn, self._later = (self._drawn or 0.0) + joules, self._later + joules
+            self._drawn, self._later = (before + seconds * sum(power) for before in (self._drawn or 0.0, self._later))
         if energy := amounts.get(ENERGY):
             self._counted, self._later = (self._counted or 0.0) + sum(energy), 0.0
         busy = sum(amounts.get(BUSY, ()))

@@ -72,7 +72,6 @@ def test_a_counter_that_began_within_the_recording_counts_from_its_start():
     [
         ("network.sent", [2, 12, 22], [12, 10], [12 / 1.02, 10]),  # 2 in 20 ms do not make a peak of 100 a second
         ("agent.cpu", [0.8, 0.9, 1.0], [0.1, 0.1], [0.1, 0.1]),  # 0.8 s in 20 ms were before its start
-        ("agent.cpu", [0.01, 0.11, 0.21], [0.11, 0.1], [0.11 / 1.02, 0.1]),
     ],
 )
 def test_what_was_counted_before_the_first_reading_belongs_to_the_next_rate(name, values, increases, rates):

@@ -65,12 +65,11 @@ def test_kernels_that_only_waited_are_busy_time_and_a_loss():
 
 def test_energy_has_its_emissions_and_says_if_it_is_by_power():
     busy, power = series("gpu.utilization", [50.0] * 61, gpu="0"), series("gpu.power", [690.0] * 61, gpu="0", unit="W")
-    both = (sums([720.0] * 60), "energy 12.00 Wh", "0.006"), ([7.0] * 61, "11.50 Wh by power", "0.00575")
-    for values, said, emitted in both:
+    for values, said, grams in ((sums([720.0] * 60), "energy 12.00 Wh", 6), ([7.0] * 61, "11.50 Wh by power", 5.75)):
         columns = busy, power, counter("gpu.energy", values, unit="J", gpu="0")
         words = text_of(page([recorded(*columns)], ReportTerms(None, 500.0, "as given")))
         assert said in words
-        assert f"CO2 {emitted} kg 500 g/kWh (as given)" in words
+        assert f"CO2 {grams / 1000} kg 500 g/kWh (as given)" in words
 
 
 def test_the_parts_of_a_gpu_stand_for_it():
