@@ -186,11 +186,11 @@ class Delivery:
 
     def _run(self) -> None:
         while True:
-            parts, told = [[("no agent runs here", "dim")]], dict[str, Any]()
+            parts, answer = [[("no agent runs here", "dim")]], dict[str, Any]()
             with suppress(NoAgent):
                 parts = parts_of(status := ask(self._folder, "status"))
-                told = ask(self._folder, "jobs") if (status.get("seconds_since_tick") or 0) < LATE else {}
-            self.holding = {device.key: device for device in device_states(told)}
+                answer = ask(self._folder, "jobs") if (status.get("seconds_since_tick") or 0) < LATE else {}
+            self.holding = {device.key: device for device in device_states(answer)}
             if parts != self.parts:
                 self.parts = parts
                 self._wake()
