@@ -19,7 +19,7 @@ from chipwatch.show.top.draw import Line, fit, flow, rule, scaled, shown, sides,
 from chipwatch.show.top.graphs import graphs
 from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.processes import HERE, details
-from chipwatch.show.top.table import Column, figures, fitting, has, ordered, table
+from chipwatch.show.top.table import Column, figures, fitting, has, ordered, table, title_at
 from chipwatch.show.top.view import Drawn, View
 
 SMALLEST: Final = (40, 10)
@@ -143,6 +143,8 @@ def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Seq
     drawn.hidden += len(items) - count
     mark = None if at is None else at - first
     shown = items[first : first + count]
+    drawn.titles[len(lines) + 1] = number, partial(title_at, columns, width)
+    drawn.lines |= dict(enumerate(rows[first : first + count], len(lines) + 2))
     lines += [rule(width), *table(columns, shown, width, chosen=view.sorts[number], mark=mark)]
 
 

@@ -114,3 +114,13 @@ def has(words: str, texts: Iterable[str]) -> bool:
     """Return True if a row has each word of a filter, and none that has ! before it; case does not count."""
     text = "\n".join(texts).lower()
     return all((word.strip("!") in text) is not word.startswith("!") for word in words.lower().split() if word != "!")
+
+
+def title_at(columns: Sequence[Column], width: int, x: int) -> str:
+    """Return the title of the column at the cell `x` (from 0); "" beside the table."""
+    end = 0
+    for column in columns:
+        end += width - end if column.rest else column.width + GAP + (cells_of(columns, width) + 1) * column.is_drawn
+        if x < end:
+            return column.title
+    return ""

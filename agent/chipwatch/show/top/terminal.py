@@ -14,16 +14,20 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, Self
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
+"""Code that turns reports of mouse buttons and wheel on (h) or off (l), with SGR coordinates."""
+ENTER: Final = f"\x1b[?1049h\x1b[?25l\x1b[?7l{MOUSE.format('h')}\x1b[2J"
 """Code to take the screen. Line wrap is off: a terminal may show a character wider than we count."""
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 """Codes around a frame: terminals with synchronized output show it at once, others ignore them."""
-LEAVE: Final = f"{END}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+LEAVE: Final = f"{END}{MOUSE.format('l')}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
     "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
     "[1~": "home", "[4~": "end",
 }  # fmt: skip
+WHEEL: Final = {"[<64;": "wheel up", "[<65;": "wheel down"}
+CLICK: Final = re.compile(r"\[<0;(\d{1,5});(\d{1,5})M")
 PLAIN: Final = {"\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
 SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|\[<[0-9;]*[Mm]|O[A-Za-z])|(.)", re.DOTALL)
 UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
@@ -42,9 +46,15 @@ class Ended(Exception):
 
 
 def keys(text: str) -> Iterator[str]:
-    """Yield the keys in a terminal's input: characters, and names such as `up`; unknown sequences are left out."""
+    """
+    Yield the keys in a terminal's input: characters, and names such as `up`; unknown sequences are left out.
+
+    `click X Y` is a press of the left mouse button on a cell (from 0).
+    """
     for match in SEQUENCE.finditer(text):
-        if name := NAMED.get(match[1]) if match[1] else PLAIN.get(match[2], match[2]):
+        if click := CLICK.match(match[1] or ""):
+            yield f"click {int(click[1]) - 1} {int(click[2]) - 1}"
+        elif name := NAMED.get(match[1]) or WHEEL.get(match[1][:5]) if match[1] else PLAIN.get(match[2], match[2]):
             yield name
 
 

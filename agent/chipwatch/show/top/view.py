@@ -1,8 +1,8 @@
-"""The user's choices on the screen; keys change them."""
+"""The user's choices on the screen; keys and the mouse change them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,18 +14,24 @@ SWITCHES: Final = {
     "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
 }  # fmt: skip
 ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
+WHEEL: Final = 3
+"""Rows that one turn of the mouse wheel moves."""
 Row = tuple[Any, ...]
 """Identity of a row: the key of a device; the PID, start and device of a process."""
 
 
 @dataclass
 class Drawn:
-    """The content of the last drawing, so that keys find their row or title."""
+    """The content of the last drawing, so that keys and clicks find their row or title."""
 
     rows: list[list[Row]] = field(default_factory=lambda: [[], []])
     """All rows of the two tables: devices, processes."""
     columns: list[Sequence[str]] = field(default_factory=lambda: [(), ()])
     """Titles of the columns of each table."""
+    lines: dict[int, Row] = field(default_factory=dict)
+    """Line of the screen -> the row on it."""
+    titles: dict[int, tuple[int, Callable[[int], str]]] = field(default_factory=dict)
+    """Line of the screen with titles -> number of its table, and a function from a cell to the title there."""
     hidden: int = 0
     """Number of rows that do not fit on the screen."""
 
@@ -76,10 +82,14 @@ class View:
         self.message = ""
         page = self.page
         moves = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -FAR, "end": FAR}
+        moves |= {"wheel up": -WHEEL, "wheel down": WHEEL}
         if self.typing:
             self._type(key)
         elif key in moves:
             self._move(moves[key])
+        elif key.startswith("click "):
+            _, x, y = key.split()
+            self._click(int(x), int(y))
         else:
             self._choose(key)
 
@@ -112,12 +122,27 @@ class View:
             at = every.index(self.selected) if self.selected in every else -(rows > 0)
             self.selected = every[min(max(at + rows, 0), len(every) - 1)]
 
+    def _click(self, x: int, y: int) -> None:
+        """Act on a click: select a row, act on the selected one as Enter does, or sort by a title."""
+        row = self.drawn.lines.get(y)
+        if self.help or self.details:
+            self.help = self.details = False
+        elif row and row == self.selected:
+            self._enter()
+        elif row:
+            self.selected = row
+        elif y in self.drawn.titles:
+            table, title_at = self.drawn.titles[y]
+            title = title_at(x)
+            self.reverse = not self.reverse if self.sorts[table] == title else False
+            self.sorts[table] = title
+
     def _enter(self) -> None:
         """Show or hide the details of the selected process."""
         if self.selected in self.drawn.rows[1]:
             self.details = not self.details
         else:
-            self.message = "choose a process first: arrows, or Tab"
+            self.message = "choose a process first: arrows, Tab, or a click"
 
     def _type(self, key: str) -> None:
         """Take a key while the user types the filter."""

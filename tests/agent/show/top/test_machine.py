@@ -16,7 +16,7 @@ from chipwatch.show.top.machine import ListedProcess, MachineState
 from chipwatch.show.top.processes import ProcessTable
 from chipwatch.show.top.program import Top
 from chipwatch.show.top.screen import GUIDES, Notes, compose
-from chipwatch.show.top.table import Column, ordered
+from chipwatch.show.top.table import Column, cells_of, ordered, title_at
 from chipwatch.show.top.terminal import keys
 from chipwatch.show.top.view import View
 
@@ -218,6 +218,12 @@ def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():
     assert ordered(["b", "a"], columns, "none", reverse=True) == ["a", "b"]
 
 
+def test_a_click_hits_the_column_under_it():
+    columns = [Column("a", 4, str), Column("b", 6, str, percent=float), Column("c", 1, str, rest=True)]
+    assert [title_at(columns, 40, x) for x in (0, 5, 6, 36, 37, 39, 40)] == ["a", "a", "b", "b", "c", "c", ""]
+    assert cells_of(columns, 40) == 22
+
+
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():
     assert graph([0, 25, 50, 100, None, 100], 1, 100) == ["⣀⣼⢸"]
     assert graph([100, 50], 2, 100) == ["⡇", "⣿"]
@@ -299,13 +305,13 @@ def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
         return [line[0][0].split()[0] for line in lines if line[0][1] == "cursor"]
 
     assert marked() == []
-    for key, number in (("end", "29"), ("up", "28"), ("home", "0"), ("pagedown", "12")):
+    for key, number in (("end", "29"), ("up", "28"), ("home", "0"), ("wheel down", "3"), ("pagedown", "15")):
         view.press(key)
         assert marked() == [number]
     assert "above, " in "".join(text for text, _ in compose(made, view, (80, 24), Notes("n"))[-1])
     view.press("s")
     view.press("r")
-    assert marked() == ["12"]
+    assert marked() == ["15"]
     view.press("escape")
     assert marked() == []
 
@@ -329,3 +335,4 @@ def test_a_terminal_of_another_encoding_is_sent_question_marks(monkeypatch):
 def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
     names = "q up down pageup escape backspace enter"
     assert [*keys("q\x1b[A\x1bOB\x1b[5~\x1b[200~\x1b\x7f\r")] == names.split()
+    assert [*keys("\x1b[<0;5;7M\x1b[<0;1;1m")] == ["click 4 6"]

@@ -277,6 +277,30 @@ def test_a_host_without_accelerators_lists_its_processes_and_its_cores(sit, chil
     seat.until(lambda text: any(line.startswith("  0 ") for line in text.splitlines()))
 
 
+def test_a_click_chooses_a_row_and_sorts_by_a_title(sit, gpus):
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "lost", f" {os.getpid()} ")
+    seat.press(" ")  # else rows may move between a look and a click
+    seat.shows("paused", f" {os.getpid()} ")
+
+    def click(word):
+        y, line = next((y, line) for y, line in enumerate(seat.lines, 1) if word in line)
+        seat.press(f"\x1b[<0;{line.index(word) + 1};{y}M\x1b[<0;1;{y}m")
+
+    click("temp")
+    seat.shows("by temp")
+    assert next(line.split()[0] for line in seat.lines if "H100" in line) == "7"
+    click(f" {os.getpid()} ")
+    click(f" {os.getpid()} ")
+    seat.shows("environment")
+    click("environment")
+    seat.until(lambda text: "environment" not in text)
+    seat.press("\x1b[<65;1;1M" * 9)
+    seat.press("q")
+    assert seat.end() == 0
+    assert b"?1000l" in seat.sent.partition(LEFT)[0]
+
+
 def test_graphs_begin_with_what_is_known(sit, gpus):
     text = sit(env=gpus.env).until(lambda text: "H100" in text and re.search(r"-[2-9] s", text))
     at = next(number for number, line in enumerate(text.splitlines()) if line.startswith("utilization"))
