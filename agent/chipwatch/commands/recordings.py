@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from chipwatch.base.redaction import one_line
+from chipwatch.base.redaction import one_line, printable
 from chipwatch.base.table import csv_line
 from chipwatch.base.text import duration
 from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import OK, show
+from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.history.columns import Line, Recorded, load_run, tail_of
 from chipwatch.history.event import WHY
@@ -77,7 +79,10 @@ def export(given: SimpleNamespace) -> int:
     """Print the samples of a recording. Raise NotARecording or CommandError."""
     if not given.words[1:]:
         raise ConfigError("record export: FILE is missing: chipwatch record export run.chipwatch --to csv")
-    texts = {"jsonl": _json_lines, "csv": _csv}[getattr(given, "to", "jsonl")](load_run(*map(Path, given.words[1:])))
+    form, recorded = getattr(given, "to", "jsonl"), load_run(*map(Path, given.words[1:]))
+    if form == "parquet":
+        return _write_parquet(recorded)
+    texts = {"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded)
     while chunk := [*islice(texts, 10_000)]:  # more at once would take memory
         show("\n".join(chunk))
     return OK
@@ -111,3 +116,45 @@ def _csv(recorded: Recorded) -> Iterator[str]:
     yield csv_line([*names, *(f"dims.{key}" if key in names else key for key in keys)])
     for metric, value, dims, at, *_ in chain.from_iterable(points for _, points in recorded.ticks()):
         yield csv_line([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
+
+
+def _openmetrics(recorded: Recorded) -> Iterator[str]:
+    last = ""
+    for column in recorded.columns:
+        name = _word(column.metric.name)
+        if name != last:
+            yield f"# TYPE {name} {column.metric.kind}"
+        last = name
+        pairs = ",".join(f"{_word(k)}={json.dumps(printable(v), ensure_ascii=False)}" for k, v in column.dims.items())
+        series = f"{name}{'_total' * (column.metric.kind is Kind.COUNTER)}{{{pairs}}}"
+        for at, value in zip(column.times, column.values, strict=True):
+            yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
+    yield "# EOF"
+
+
+def _word(name: str) -> str:
+    return re.sub("[^a-zA-Z0-9_]", "_", name)
+
+
+def _write_parquet(recorded: Recorded) -> int:
+    """Write a row for each sample to standard output, its time in ns since the epoch; raise CommandError."""
+    if sys.stdout.isatty():
+        raise ConfigError("record export: --to parquet prints no text: add > run.parquet")
+    try:
+        import pyarrow as pa  # type: ignore[import-not-found]
+        from pyarrow import parquet
+    except ImportError:
+        raise CommandError("record export: --to parquet needs pyarrow: pip install pyarrow") from None
+    table: dict[str, list[Any]] = {key: [] for key in ("time", "value", "name", "kind", "unit", "dims")}
+    for column in recorded.columns:
+        metric = column.metric
+        texts = (metric.name, str(metric.kind), metric.unit, json.dumps(dict(column.dims)))
+        every: tuple[Iterable[Any], ...] = (
+            column.times,
+            column.values,
+            *([text] * len(column.times) for text in texts),
+        )
+        for key, values in zip(table, every, strict=True):
+            table[key] += values
+    parquet.write_table(pa.table(table), sys.stdout.buffer)
+    return OK

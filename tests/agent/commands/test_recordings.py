@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 
 import pytest
 from tests.agent.history.test_round_trip import header, ticks
@@ -63,7 +64,7 @@ def test_no_text_of_a_recording_reaches_a_terminal_as_an_order(said, tmp_path):
     order = "\x1b]0;x\x07\x9b2J\x85\x7f\u202e"
     line = {"time": "2026-11-20T10:00:05Z", "name": f"a{order}", "unit": f"W{order}", "value": 1}
     (tmp_path / "run.jsonl").write_text(json.dumps({**line, "dims": {f"key{order}": f"value{order}"}}))
-    for form in ("csv", "jsonl"):
+    for form in ("csv", "openmetrics"):
         code, out, _ = said("record", "export", str(tmp_path / "run.jsonl"), "--to", form)
         assert code == 0
         assert "value" in out
@@ -113,6 +114,20 @@ def test_a_recording_of_a_run_that_was_killed_before_its_first_row_is_listed_as_
     made.add(*reversed(next(ticks(1))))
     assert "Z  recording  run.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]
     made.close()
+
+
+def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    _, text, _ = said("record", "export", str(file), "--to", "openmetrics")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    assert {name: family.type for name, family in families.items()} == {"gpu_energy": "counter", "gpu_power": "gauge"}
+    assert len(families["gpu_energy"].samples) == 10
+
+
+def test_parquet_without_its_library_is_a_clear_sentence(file, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, error = said("record", "export", str(file), "--to", "parquet")
+    assert (code, error) == (1, "chipwatch: record export: --to parquet needs pyarrow: pip install pyarrow\n")
 
 
 def test_an_incident_that_is_asked_for_takes_no_name_of_a_file(said):
