@@ -123,21 +123,6 @@ def test_it_ends_with_its_parent_and_leaves_a_summary_of_it(beside, tmp_path, un
     assert any(re.fullmatch(r"  sent      stdout (\d+) of \1 points", line) for line in lines), lines
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--once", "--summary", "no/such/folder"], "--summary no/such/folder: "),
-        (["--parent", "1", "--", "true"], "--summary, --parent: not for a command after --"),
-        (["--parent", "0"], "--parent 0: expected a whole number from 1 to "),
-    ],
-    ids=["no folder", "a command", "no pid"],
-)
-def test_what_it_cannot_do_beside_a_process_is_one_line(here, words, message):
-    done = here(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"chipwatch: {message}")
-
-
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
@@ -430,23 +415,13 @@ def test_the_tree_of_the_command_is_what_is_watched(agent, file):
     assert 50_000_000 < max(rss) < 500_000_000
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--pid", "1"],
-        ["--level", "many"],
-        ["--names", "x"],
-        ["--format", "xml"],
-        ["--sink", "xyz"],
-        ["--collector", "xyz"],
-        ["--dim", "x"],
-        ["--health", "x"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_nothing_is_started_before_everything_is_found_right(here, tmp_path, words):
+WRONG = "--pid=1", "--level=many", "--names=x", "--format=xml", "--sink=xyz", "--collector=xyz", "--dim=x", "--health=x"
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_nothing_is_started_before_everything_is_found_right(here, tmp_path, word):
     started = tmp_path / "started"
-    done = here(*words, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
+    done = here(word, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert not started.exists()

@@ -27,15 +27,6 @@ class Documented:
     """A path."""
 
 
-def test_the_text_below_a_field_is_its_description():
-    assert field_docs(Documented) == {
-        "plain": "A number.",
-        "long": "A list over two lines.",
-        "unset": "Not set.",
-        "path": "A path.",
-    }
-
-
 def test_a_class_without_a_source_has_no_texts():
     made = dataclasses.make_dataclass("Made", [("a", int, 1)])
     assert field_docs(made) == {}

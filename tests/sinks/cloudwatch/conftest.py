@@ -7,8 +7,9 @@ import time
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
-from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, gauge
 from chipwatch.contract.trusted_clock import TrustedClock
+from chipwatch.engine.window import summarise
 from chipwatch.net import aws_signer
 from chipwatch.net.aws_login import find
 from chipwatch_sinks.cloudwatch import CloudwatchSink
@@ -74,7 +75,6 @@ def points():
 
 
 def windowed(metric, values, dims=NO_DIMENSIONS, at=None):
-    """Return the point of a window in which each of `values`, which ascend, was seen once."""
-    at = time.time_ns() if at is None else at
-    total = Summary(len(values), sum(values), values[0], values[-1], tuple(values), (1,) * len(values))
+    """Return the point of a window in which `values` were seen."""
+    at, total = time.time_ns() if at is None else at, summarise(values)
     return Datapoint(metric, total.sum / total.count, dims, at, None, at - 60 * 10**9, total)

@@ -25,7 +25,7 @@ POWER = gauge("gpu.power", "W", "Drawn.", dims=("gpu",))
 
 def test_a_window_arrives_as_it_was_seen(double, make_sink):
     now = time.time_ns()
-    busy = windowed(GAUGE, [12.5, 99.0], Dimensions(instance_id="i-0abc"), at=now)
+    busy = windowed(GAUGE, [12.5, 99.0, 99.0], Dimensions(instance_id="i-0abc"), at=now)
     power = POWER.point(now, 210.0, Dimensions(gpu="0"))
     read = Datapoint(READ, 10.0**12, Dimensions(), now, 0, now - MINUTE, None, 4096.0)
 
@@ -40,7 +40,7 @@ def test_a_window_arrives_as_it_was_seen(double, make_sink):
             second,
             None,
             (12.5, 99.0),
-            (1, 1),
+            (1, 2),
             "Percent",
             60,
         ),

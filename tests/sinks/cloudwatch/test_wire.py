@@ -29,25 +29,6 @@ def encoded(*points, high_resolution=False, now=NOW):
 # -- what a point becomes
 
 
-def test_a_gauge_of_a_window_is_its_values_and_how_often_each_was_seen():
-    total = Summary(12, 14.0, 1.0, 2.0, (1.0, 2.0), (10, 2))
-    point = Datapoint(CPU, 1.2, Dimensions(b="2", a="1"), NOW, None, NOW - 55 * 10**9, total)
-
-    assert encoded(point) == (
-        [
-            {
-                "MetricName": "cpu.utilization",
-                "Dimensions": [{"Name": "a", "Value": "1"}, {"Name": "b", "Value": "2"}],
-                "Unit": "Percent",
-                "Timestamp": 1_800_000_000,
-                "Values": [1.0, 2.0],
-                "Counts": [10, 2],
-            }
-        ],
-        [],
-    )
-
-
 def test_a_single_sample_is_a_plain_value():
     alone = Datapoint(CPU, 7.5, NO_DIMENSIONS, NOW, None, NOW, Summary(1, 7.5, 7.5, 7.5, (7.5,), (1,)))
 
@@ -55,12 +36,6 @@ def test_a_single_sample_is_a_plain_value():
         assert encoded(point)[0] == [
             {"MetricName": "cpu.utilization", "Unit": "Percent", "Timestamp": 1_800_000_000, "Value": 7.5}
         ]
-
-
-def test_a_counter_is_its_increase_and_never_its_total():
-    point = Datapoint(READ, 10.0**12, NO_DIMENSIONS, NOW, 0, NOW - 60 * 10**9, None, 4096.0)
-
-    assert encoded(point)[0][0]["Value"] == 4096.0
 
 
 @pytest.mark.parametrize("nanoseconds", [0, 1, 499_999_999, 59_999_999_999])
