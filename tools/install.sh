@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs chipwatch as a service of systemd, updates it, takes an update back, removes it: sh install.sh --help
 # The same text is user-data and cloud-init of EC2, the startup script and the OS policy of Compute Engine.@head@
-# shellcheck disable=SC2154,SC2317,SC2329  # read_settings assigns given_...; `trap` calls `ended`
+# shellcheck disable=SC2016,SC2154,SC2317,SC2329  # read_settings assigns given_...; `trap` calls `ended`
 set -eu
 umask 022
 
@@ -404,17 +404,8 @@ restart() {
   systemctl restart chipwatch.service
 }
 
-keep() {  # copies what an update changes, and the link; whole or not at all
-  rm -rf "$base/kept.part"
-  for file in $kept; do
-    mkdir -p "$base/kept.part/${file%/*}"
-    [ ! -e "$root/$file" ] || cp -p "$root/$file" "$base/kept.part/$file"
-  done
-  cp -P "$base/current" "$base/kept.part/current"
-  mv "$base/kept.part" "$base/kept.new"
-}
-
-put() {  # FROM TO: whole or not at all
+# Of this script, and of the one that takes back a change that was cut off.
+functions='put() {  # FROM TO: whole or not at all
   cp -p "$1" "$2.new" || { rm -f "$2.new"; return 1; }
   mv -f "$2.new" "$2"
 }
@@ -429,6 +420,26 @@ bring() {  # FOLDER: what `keep` copied
 link() {  # RELEASE
   ln -sfn "$1" "$base/new"
   mv -T "$base/new" "$base/current"
+}'
+eval "$functions"
+undo='exec 9> "$root/run/chipwatch-install.lock"
+flock -n 9 || exit 0  # the change goes on
+bring "$base/kept.new"
+rm -rf "$base/kept.new"
+systemctl daemon-reload
+echo "chipwatch: a change was cut off, and what ran before it is back"'
+
+keep() {  # copies what an update changes, and the link; whole or not at all
+  part=$base/kept.part
+  rm -rf "$part"
+  for file in $kept; do
+    mkdir -p "$part/${file%/*}"
+    [ ! -e "$root/$file" ] || cp -p "$root/$file" "$part/$file"
+  done
+  cp -P "$base/current" "$part/current"
+  printf '%s\n' '#!/bin/sh -e' "root='$root' base='$base' kept='$kept'" "$functions" "$undo" > "$part/undo"
+  chmod 0755 "$part/undo"
+  mv "$part" "$base/kept.new"
 }
 
 sweep() {  # removes every release but the present and the previous one

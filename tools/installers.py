@@ -58,7 +58,9 @@ def whole() -> str:
 
 def template() -> str:
     """Return the same as a template of Terraform, with a variable for each setting."""
-    escaped = re.sub(r"(?m)  # (?!shellcheck).*$", "", TEXT.read_text(encoding="utf-8"))  # an OS policy takes 32 KiB
+    escaped = re.sub(
+        r"(?m)  # (?!shellcheck).*$|^# (-- |Of ).*\n|^\n", "", TEXT.read_text(encoding="utf-8")
+    )  # an OS policy takes 32 KiB
     escaped = escaped.replace("@head@", HEAD)
     escaped = re.sub(r"(?sm)^usage: .*?(?=^END_OF_USAGE)", "See install.sh of the same release.\n", escaped)
     escaped = escaped.replace("${", "$${").replace("%{", "%%{")
@@ -73,7 +75,7 @@ def cloud_init() -> str:
         packed = re.findall(r"(?m)^  [A-Za-z0-9+/=]+$", old)
     else:
         data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-        packed = textwrap.indent(textwrap.fill(data, 120), "  ").splitlines()
+        packed = textwrap.indent(textwrap.fill(data, 1200), "  ").splitlines()
     return CLOUD_CONFIG.read_text().format(packed="\n".join(packed), version=__version__)
 
 

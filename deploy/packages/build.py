@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 UNIT = ROOT / "terraform/aws/files/chipwatch.service"
 INSTALLED = "/opt/chipwatch/current/bin/agent"
 """The program in the unit of our own installer."""
+OF_INSTALLER = r"# .* install\.sh .*\nExecStartPre=-.*\n"
 PROGRAM = "/opt/chipwatch/chipwatch"
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
 """The time of every file in a form (s); dpkg-deb and rpmbuild take it from the environment."""
@@ -124,7 +125,10 @@ def lay_out(program: Path, tree: Path) -> Path:
     (tree / "opt/chipwatch/plugins").mkdir()
     (tree / "usr/bin").mkdir(parents=True)
     (tree / "usr/bin/chipwatch").symlink_to(PROGRAM)
-    _write(tree / "usr/lib/systemd/system/chipwatch.service", UNIT.read_text().replace(INSTALLED, PROGRAM))
+    _write(
+        tree / "usr/lib/systemd/system/chipwatch.service",
+        re.sub(OF_INSTALLER, "", UNIT.read_text()).replace(INSTALLED, PROGRAM),
+    )
     _write(tree / "etc/chipwatch/chipwatch.toml", CONFIG)
     _write(tree / "usr/share/doc/chipwatch/copyright", (ROOT / "LICENSE").read_text())
     changes = gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0)

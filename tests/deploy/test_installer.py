@@ -67,6 +67,10 @@ def breaks(play, words, only="9.9.9"):
 def test_an_update_keeps_one_previous_release_and_rollback_brings_it_back_with_its_configuration(play):
     done = play.cli("--rollback")
     assert (done.returncode, done.stderr) == (1, "chipwatch: --rollback: there is no previous release\n")
+    undo = (
+        play.root / "opt/chipwatch/kept.new/undo"
+    )  # by a service that starts while the change goes on: it does nothing
+    changes(play, "systemctl", f"[[ $1 != restart || ! -e {undo} ]] || {undo} || exit 9")
     for version in ("1.0", "2.0", "3.0"):
         (play.folder / "mine.toml").write_text(f"{TOML}dims.release = '{version}'\n")
         done = install(play, version)
@@ -117,7 +121,8 @@ def test_where_neither_release_starts_the_exit_code_is_4(play):
     assert "does not start either" in done.stderr
 
 
-def test_a_change_that_was_killed_in_the_middle_is_taken_back_by_the_next_run(play):
+@pytest.mark.parametrize("by", ["the next run", "the next start"])
+def test_a_change_that_was_killed_in_the_middle_is_taken_back(play, by):
     install(play, "1.0")
     before = state(play)
     real = (play.bin / "systemctl").read_text()
@@ -126,6 +131,11 @@ def test_a_change_that_was_killed_in_the_middle_is_taken_back_by_the_next_run(pl
     assert current(play) == "2.0"
     (play.bin / "systemctl").write_text(real)
     (play.folder / "calls").unlink()
+    if by == "the next start":
+        done = tool(undo := play.root / "opt/chipwatch/kept.new/undo", env={"PATH": str(play.bin)})
+        assert done.stdout == "chipwatch: a change was cut off, and what ran before it is back\n", done.stderr
+        assert (state(play)[:2], play.calls(), undo.exists()) == (before[:2], "systemctl daemon-reload\n", False)
+        return
     done = install(play, "1.0")
     assert "a change was cut off; what ran before it comes back first" in done.stderr
     assert (state(play)[:2], done.returncode) == (before[:2], 0)

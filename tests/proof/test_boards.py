@@ -58,9 +58,8 @@ def test_googles_model_knows_every_key_of_the_shipped_dashboards():
 def test_a_parser_of_promql_takes_every_query_of_the_boards_for_cloudwatch():
     folder = ROOT / "dashboards/cloudwatch-promql"
     widgets = [widget for file in sorted(folder.glob("*.json")) for widget in json.loads(file.read_text())["widgets"]]
-    queries = [
-        query["query"] for widget in widgets for query in widget["properties"].get("data", {"queries": ()})["queries"]
-    ]
+    data = [widget["properties"].get("data", {"queries": ()}) for widget in widgets]
+    queries = [query["query"] for one in data for query in one["queries"]]
     wrong = 'sum by ("job") ({"a.b"'
     assert len(queries) > 100
     assert [*refused("promql_parser", "parse", [*queries, wrong])] == [wrong]
@@ -111,9 +110,8 @@ def test_each_panel_has_data_of_a_busy_node_or_its_row_says_why_not(programs, un
     running = node.start("--sink", "prometheus", "--interval", "1", "--names", names,
                          CHIPWATCH_SINKS__PROMETHEUS__LISTEN=listen)  # fmt: skip
     wanted = {(board, title): texts for board, title, texts in panels(names)}
-    rules = [
-        file for file in (ROOT / "dashboards/prometheus" / BOTH.get(names, names)).iterdir() if file.stem != "tests"
-    ]
+    folder = ROOT / "dashboards/prometheus" / BOTH.get(names, names)
+    rules = [file for file in folder.iterdir() if file.stem != "tests"]
     try:
         with Prometheus(programs, tmp_path, listen, rules=rules) as server:
 

@@ -161,10 +161,8 @@ def test_cloudwatchs_promql_needs_a_region_and_has_no_alarms(made, monkeypatch):
 
 @pytest.mark.parametrize("cloud", ["grafana", "cloudwatch", "google"])
 def test_each_alarm_has_the_link_of_its_page_which_can_be_elsewhere(made, cloud):
-    for folder, given in (
-        (Scope.runbooks, {}),
-        ("https://wiki.example/gpu", {"runbooks": "https://wiki.example/gpu/"}),
-    ):
+    wiki = "https://wiki.example/gpu"
+    for folder, given in ((Scope.runbooks, {}), (wiki, {"runbooks": f"{wiki}/"})):
         text = made(cloud, OPTIONS, families=("all",), alarms=True, hosts=2, **given).text
         assert [key for key in KEYS if f"{folder}/{key}.md" not in text] == []
 
