@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
 from typing import Any, Final
@@ -21,7 +23,7 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
 from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.net.status_socket import NoAgent, ask
-from chipwatch.show.report.devices import DeviceState, device_states
+from chipwatch.show.report.devices import FIGURES, DeviceState, device_states
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
 from chipwatch.show.top.machine import MachineState
@@ -123,7 +125,7 @@ class Top:
         """Messages about threads that a bug has ended."""
 
     def take(self, source: Any) -> None:
-        """Take new frames, unless paused; give the other keys to the source."""
+        """Take new frames, unless paused; carry out the orders of keys."""
         if not self.view.paused:
             for frame in source.new():
                 if source.rewound:
@@ -132,13 +134,39 @@ class Top:
                 self._take(frame)
         orders, self.view.orders = self.view.orders, []
         for order in filter("quit".__ne__, orders):
-            source.press(order)
+            if order == "w":
+                self.view.message = self._write()
+            else:
+                source.press(order)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the lines of the screen."""
         delivery = self._delivery.parts if self._delivery else ()
         notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs, self._proc)
         return compose(self.machine, self.view, size, notes)
+
+    def _write(self) -> str:
+        """Write a snapshot to a file in the current folder; return a message."""
+        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
+        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
+                json.dump(self._snapshot(f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"), file, indent=1)
+        except OSError as problem:
+            return f"cannot write {path}: {problem.strerror or problem}"
+        return f"written: {path}"
+
+    def _snapshot(self, time: str) -> dict[str, Any]:
+        """Return the current figures for JSON; unknown ones are left out."""
+        machine, devices = self.machine, []
+        for device in machine.devices:
+            about = {name: getattr(device, name) for name in ("model", "flags", "job", "user")}
+            figures = {name: device.get(name) for name in FIGURES}
+            known = {name: value for name, value in (about | figures).items() if value not in (None, "", [])}
+            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes]
+            devices.append({**dict(device.key), **known, "state": device.state[0], "processes": processes})
+        host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
+        return {"time": time, "machine": self._title, "accelerators": devices, "host": host}
 
     def _take(self, frame: Frame) -> None:
         for dims, model in frame.models.items():

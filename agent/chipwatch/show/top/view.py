@@ -64,7 +64,7 @@ class View:
     message: str = ""
     """Message about the last key."""
     orders: list[str] = field(default_factory=list)
-    """Orders to the program: quit, or a key of a player."""
+    """Orders to the program: quit, or a key of the program or of a player."""
 
     @property
     def step(self) -> int:

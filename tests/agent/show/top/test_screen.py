@@ -1,8 +1,10 @@
 """`chipwatch top` in a pseudo-terminal, as a terminal emulator shows it."""
 
+import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import termios
@@ -305,6 +307,22 @@ def test_graphs_begin_with_what_is_known(sit, gpus):
     text = sit(env=gpus.env).until(lambda text: "H100" in text and re.search(r"-[2-9] s", text))
     at = next(number for number, line in enumerate(text.splitlines()) if line.startswith("utilization"))
     assert any(line[20:24].strip() for line in text.splitlines()[at : at + 8]), text
+
+
+def test_a_snapshot_is_json_for_its_owner_only(sit, gpus, tmp_path):
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "lost", "600/700")
+    seat.press("w")
+    seat.shows("written: ")
+    (path,) = tmp_path.glob("chipwatch-top-*.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    told = json.loads(path.read_text())
+    first, lost = told["accelerators"][0], told["accelerators"][6]
+    assert (first["gpu"], first["utilization"], first["used"]) == ("0", 90, 70 * 2**30)
+    assert first["processes"][0]["pid"] == os.getpid()
+    assert lost["state"] == "lost" or lost["state"] == 0
+    assert "utilization" not in lost
+    assert told["host"]["memory.total"] > 0
 
 
 def test_an_accelerator_that_hangs_leaves_the_screen_alive(sit, plugins_folder):
