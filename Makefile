@@ -28,8 +28,7 @@ test: lint unit
 	@if [ "$(DEPLOY_FILES)" = yes ] || $(BIN)/python tests/changed.py --deploy-files; then $(MAKE) test-deploy-files; \
 	  else echo 'no file that is deployed has changed; `make test-deploy-files` checks them all the same'; fi
 
-# Comparisons with real programs, each in its environment below .proof; one that cannot be installed is skipped with its reason. Then a
-# minute of search with a new seed.
+# Comparisons with real programs, each in its environment below .proof; one that cannot be installed is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)

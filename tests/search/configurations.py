@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import io
-import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -108,8 +107,6 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
 
 def run(figures: Figures) -> None:
     """Make configurations until that is done or the time is over."""
-    logging.getLogger("agent").propagate = False
-    logging.getLogger("agent").addHandler(logging.NullHandler())
     files = Mutator([_uncommented(sample_config()), *TABLES])
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CHIPWATCH_")}
     quick = mock.patch.object(plugins, "installed", functools.cache(plugins.installed))  # 20 ms a call

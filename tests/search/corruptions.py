@@ -1,6 +1,5 @@
 """A spool's file that rots in any way: no altered value is delivered, nothing raises, the ledger balances."""
 
-import logging
 import os
 import shutil
 import tempfile
@@ -133,8 +132,6 @@ def trial(dice: Random, folder: Path, ours: Template, others: Template) -> Count
 
 def run(figures: Figures) -> None:
     """Spoil spools until that is done or the time is over."""
-    logging.getLogger("agent").addHandler(logging.NullHandler())
-    logging.getLogger("agent").propagate = False
     # In memory where possible: the campaign should not wait for a disk.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as top:

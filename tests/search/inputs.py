@@ -1,6 +1,5 @@
 """Every parser and every answer's reader, with captures that were changed: only errors that are documented, in time."""
 
-import logging
 import math
 import os
 import re
@@ -89,8 +88,6 @@ def targets(stack: ExitStack) -> list[Target]:
 
 def run(figures: Figures) -> None:
     """Feed mutants until that is done or the time is over; `wanted` is in inputs."""
-    logging.getLogger("agent").propagate = False
-    logging.getLogger("agent").addHandler(logging.NullHandler())
     figures.wanted = math.ceil(figures.wanted / AT_ONCE)
     with ExitStack() as stack:
         found = targets(stack)

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.doubles.nvml.driver import CannotBuild, build
 from tools.nodes import GROUPS, JOBS, Node
 
-GPUS = 8
+GPUS, PRICE = 8, 2.5
+"""GPUs, and dollars for an hour of one."""
 GIB = 2**30
 HAPPENS = ("a job ends", "a job begins", "a GPU is lost", "a GPU is back", "an interface comes", "an interface goes",
            "counters begin again", "a GPU has an Xid")  # fmt: skip
@@ -23,6 +24,8 @@ class Machine(Node):
     def __init__(self, folder: Path) -> None:
         """Write the files below `folder`."""
         self._moved, self.real = {"eth0": 10**12}, 0
+        self.has_changed = False
+        """True once something has happened."""
         self.held: dict[int, list[list[float]]] = {}
         """Job -> the stretches of time in which it holds its GPUs: from, to (monotonic seconds)."""
         try:
@@ -51,6 +54,7 @@ class Machine(Node):
 
     def happen(self, what: str, n: int) -> None:
         """Let one of HAPPENS be so; `n` chooses of whom."""
+        self.has_changed = True
         job = JOBS[0][n % len(JOBS[0])]
         pid, now = job.number, time.monotonic()
         if what == "a job ends" and self.has_gpus and self.held[pid][-1][1] > now:
@@ -84,6 +88,17 @@ class Machine(Node):
             new = self._table.with_suffix(".new")
             new.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
             new.replace(self._table)
+
+    @property
+    def holders(self) -> dict[str, list[str]]:
+        """Return the jobs of each GPU now."""
+        numbers = range(GPUS if self.has_gpus else 0)
+        return {str(gpu): [str(job.number) for job in self._jobs if gpu in job.gpus] for gpu in numbers}
+
+    @property
+    def stayed(self) -> list[int]:
+        """Return the jobs that held their GPUs all the time."""
+        return [pid for pid, stretches in self.held.items() if len(stretches) == 1 and stretches[0][1] == float("inf")]
 
     def gpus_of(self, job: str) -> int:
         """Return how many GPUs a job holds."""

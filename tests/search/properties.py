@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+from tests.search import job_laws
 from tests.search.machine import GPUS, Machine
 from tests.search.plan import Plan
 from tests.search.world import DOUBTFUL, SECRET, Servers
@@ -31,6 +32,8 @@ MOST, GROWS = (260 << 20, 120, 24), (8 << 20, 8, 8)
 """Bytes, files and threads of an agent with all libraries loaded (110 MiB), and of what comes after its first seconds."""
 MOST_LOG = 64 << 10
 """Bytes of log of one life: each cause is logged once an hour."""
+FEW = 10
+"""Points of what is no tick, such as the news of an incident."""
 FIRST, IN_FLIGHT = 1000, 128 << 10
 """Most bytes of the first line of a recording, and of chunks that are being sent, which are not dropped meanwhile."""
 Series = tuple[str, tuple[tuple[str, str], ...]]
@@ -105,7 +108,8 @@ class Seen:
         """Property -> what was seen instead, of its first failure."""
         self.sometimes: Counter[str] = Counter()
         self.ends: dict[int, str] = {}
-        self.started: dict[int, float] = {}
+        self.died: dict[int, float] = {}
+        """When each life was over (ms since the epoch)."""
         self.due: dict[str, list[tuple[Datapoint, Dimensions | None, str]]] = defaultdict(list)
         """Sink -> what its spool owed at an end."""
         self.jumps, self.namespace, self.is_disk_bad = 0, "", False
@@ -190,6 +194,8 @@ class Seen:
             self.fail(
                 "jobs: no more is charged than there was", f"charged {charged} in {time.monotonic() - self.began}"
             )
+        if text := job_laws.answer_is_whole(jobs):
+            self.fail("jobs: time, causes and cost of a job agree", text)
         text = json.dumps([status, jobs])
         if SECRET in text:
             self.fail("secrets: no secret gets out", "by the socket")
@@ -309,8 +315,11 @@ def _delivered(seen: Seen, lines: list[Line]) -> None:
         if len(missing := due - {*got}) > lost:
             text = f"{path.stem}: {len(missing)} missing, {lost} counted; {next(iter(missing))}"
             seen.fail("delivery: what a spool owed at a kill arrives", text)
-        if path.stem == "otlp" and seen.plan.options["window"] == 0 and not seen.is_disk_bad:
-            _beside_output(seen, lines, lost)
+        if path.stem in {"otlp", "cloudwatch"} and seen.plan.options["window"] == 0 and not seen.is_disk_bad:
+            lacks = _otlp_lacks(seen, lines) if path.stem == "otlp" else _cloudwatch_lacks(seen, lines, got)
+            if len(missing := [*lacks]) > lost:
+                text = f"{path.stem}: {len(missing)} missing, {lost} counted; {missing[0]}"
+                seen.fail("delivery: all sinks get the same readings", text)
         seen.sometimes["a spool owes points at an end"] += bool(due)
 
 
@@ -341,30 +350,40 @@ def _dims(point: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted([*point.attributes, *machine]))
 
 
-def _beside_output(seen: Seen, lines: list[Line], lost: int) -> None:
-    """Compare a receiver with standard output: the same points, but for the last readings before a kill."""
+def _printed(seen: Seen, lines: list[Line]) -> Iterator[Line]:
+    """Yield what was printed, but for the last readings before a kill: they may be on one side alone, and come late."""
+    peak = max(Counter((line.life, line.at) for line in lines).values(), default=0)
+    for life in seen.ends:
+        of_life = [line for line in lines if line.life == life]
+        yield from of_life[: -3 * peak] if seen.ends[life] == "killed" else of_life
+
+
+def _cloudwatch_lacks(seen: Seen, lines: list[Line], got: Counter[Any]) -> Iterator[Line]:
+    """Yield the readings of standard output that CloudWatch lacks: gauges, and increases; some metrics it never gets."""
+    had = {(name, dims, second, *values) for name, dims, second, values, *_ in got}
+    names = {name for name, *_ in got}
+    for line in (line for line in _printed(seen, lines) if line.series[0] in names):
+        value = line.value if line.kind == "gauge" else line.increase
+        if (line.kind == "gauge" or value > 0) and (*line.series, line.at // 1000, value) not in had:
+            yield line
+
+
+def _otlp_lacks(seen: Seen, lines: list[Line]) -> Iterator[Line]:
+    """Yield the readings of standard output that a receiver of OTLP lacks; check the values of the others."""
     assert seen.servers.otlp
     values = {
         (point.name, _dims(point), point.at // 10**6): point.value
         for point in seen.servers.otlp.points
         if point.value is not None
     }
-    peak = max(Counter((line.life, line.at) for line in lines).values(), default=0)
-    whole = []
-    for life in seen.ends:  # the last readings before a kill may be on one side alone, late ones among them
-        of_life = [line for line in lines if line.life == life]
-        whole += of_life[: -3 * peak] if seen.ends[life] == "killed" else of_life
     is_delta = seen.plan.options["temporality"] == "delta"
-    missing = []
-    for line in (line for line in whole if line.kind == "gauge" or not is_delta):
+    for line in (line for line in _printed(seen, lines) if line.kind == "gauge" or not is_delta):
         name, dims = line.series
         value = values.get((name, tuple(pair for pair in dims if pair[0] != "host"), line.at))
         if value is None:
-            missing.append(line)
+            yield line
         elif abs(value - line.value) > 1e-9 * max(1.0, abs(line.value)):
             seen.fail("delivery: no value is altered on its way", f"{line}: {value}")
-    if len(missing) > lost:
-        seen.fail("delivery: all sinks get the same readings", f"{len(missing)} missing, {lost} counted; {missing[0]}")
 
 
 def _counters(seen: Seen, lines: Iterable[Line]) -> None:
@@ -405,18 +424,26 @@ def _recorded(seen: Seen, lines: list[Line]) -> None:
         for line in lines
     }
     kept: set[int] = set()
+    run: set[int] = set()
+    """Moments in the files of the run that somebody asked for (ms)."""
     files = [*(seen.folder / "state" / "incidents").glob("*.chipwatch"), *seen.folder.glob("run*.chipwatch")]
     for file in files:
         if not (recorded := _recording(seen, file)):
             continue
         seen.sometimes["an incident is sealed" if file.parent.name == "incidents" else "a run is recorded"] += 1
         seen.sometimes.update(f"incident: {event.cause}" for event in recorded.events)
-        kept.update(at for column in recorded.columns for at in column.times)
+        moments = {at for column in recorded.columns for at in column.times}
+        kept |= moments
+        if file.parent.name == "incidents":
+            _whole(seen, lines, file.name, {at // 10**6 for at in moments})
+        else:
+            run |= {at // 10**6 for at in moments}
         for column in recorded.columns if file.parent.name == "incidents" and not seen.jumps else ():
             key = column.metric.name, column.dims.items_sorted
             for at, value in zip(column.times, column.values, strict=True):
                 if value != (read := written.get((*key, at // 10**6), value)):
                     seen.fail("recorder: no value that was not read", f"{file.name}: {key} {at} {value}, not {read}")
+    _whole(seen, lines, "the run", run, is_all=True)
     if lost := seen.recorded - kept:
         seen.fail("recorder: what a file had at a kill stays in it", f"{len(lost)} of {len(seen.recorded)}")
     rings = [*(seen.folder / "state").glob("recorder*/*.chipwatch")]
@@ -424,34 +451,45 @@ def _recorded(seen: Seen, lines: list[Line]) -> None:
         seen.fail("recorder: an agent that ends in order leaves no ring", f"{rings}")
 
 
-def _jobs(seen: Seen, lines: list[Line]) -> None:
-    counts: dict[tuple[int, int], float] = defaultdict(float)
-    grown: dict[str, float] = defaultdict(float)
-    last: dict[Series, Line] = {}
-    for line in lines:
-        name, dims = line.series
-        if name == "gpu.count":
-            counts[line.life, line.at] += line.value
-        if name == "job.gpu.time":
-            before = last.get(line.series)
-            goes_on = before is not None and before.start == line.start
-            grown[dict(dims)["job"]] += line.value - before.value if goes_on and before else line.value
-            last[line.series] = line
-    wrong = {key: count for key, count in counts.items() if count > GPUS + 1e-6}
-    if wrong:
-        seen.fail("jobs: a GPU is in one state at a time", f"{wrong}")
-    short = [key for key, count in counts.items() if count < GPUS - 1e-6]
-    if short and not seen.happened:
-        seen.fail("jobs: each GPU is answered for", f"{len(short)} of {len(counts)}: {counts[short[0]]} at {short[0]}")
-    if seen.plan.paced or seen.jumps:
+def _whole(seen: Seen, lines: Iterable[Line], name: str, moments: set[int], *, is_all: bool = False) -> None:
+    """Check that a recording lacks no tick between its first and its last; with `is_all`, none of a life that was stopped."""
+    if not moments or seen.is_disk_bad or seen.jumps:
         return
-    began = min(seen.started.values())
-    for job, seconds in grown.items():
-        stretches = seen.machine.held.get(int(job), []) if job.isdigit() else []
-        most = seen.machine.held_seconds(job, seen.ended_at)
-        slack = seen.machine.gpus_of(job) * len(stretches) * SLOW * (1 + os.getloadavg()[0] / 2)
-        if seconds > most + slack:
-            seen.fail("jobs: a job is charged no more than it held", f"{job}: {seconds} of {most} s")
-        if len(stretches) == 1 and not seen.is_disk_bad and seconds < most - slack - 8 * (began - seen.began):
-            seen.fail("jobs: time that nobody saw is unseen, not lost", f"{job}: {seconds} of {most} s")
-        seen.sometimes["a job is charged"] += seconds > 0
+    points = Counter((line.life, line.at) for line in lines)
+    for life in seen.ends:
+        printed = {at for (of, at), count in points.items() if of == life and count > FEW}
+        if there := printed & moments:
+            first, last = min(there), max(there)
+            is_whole = is_all and seen.ends[life] == "stopped"
+            if missing := {at for at in printed - moments if is_whole or first < at < last}:
+                text = f"{name}: {len(missing)} of {len(printed)} ticks of life {life}"
+                seen.fail("recorder: a recording has every tick", text)
+
+
+def _jobs(seen: Seen, lines: list[Line]) -> None:
+    ticks, machine = job_laws.ticks_of(lines), seen.machine
+    wrong = job_laws.judge_ticks(ticks, machine)
+    counts = [(sum(tick.of(job_laws.COUNT).values()), tick) for tick in ticks if tick.of(job_laws.COUNT)]
+    for count, tick in counts:
+        if count > GPUS + 1e-6:
+            seen.fail("jobs: a GPU is in one state at a time", f"{count} at {tick.at}")
+        if count < GPUS - 1e-6 and not seen.happened:
+            seen.fail("jobs: each GPU is answered for", f"{count} at {tick.at}")
+    if not (seen.jumps or seen.is_disk_bad):
+        files = (seen.folder / "state").glob("ended-*.jsonl*")
+        rows = job_laws.read_records(file.read_text(errors="replace") for file in files)
+        seen.sometimes["the end of a job is told"] += len(rows)
+        wrong |= job_laws.judge_records(rows, ticks, machine)
+    if not (seen.plan.paced or seen.jumps):
+        wrong |= job_laws.judge_devices(lines, machine, seen.died)
+        if not (seen.is_disk_bad or "a GPU is lost" in seen.happened):
+            born = {line.life: line.at for line in reversed(lines)}
+            wrong |= job_laws.judge_time(ticks, machine, born, seen.died)
+        for job, stretches in ((str(pid), stretches) for pid, stretches in machine.held.items()):
+            seconds, gpus = max((tick.seconds(job) for tick in ticks), default=0.0), machine.gpus_of(job)
+            slack = gpus * len(stretches) * SLOW * (1 + os.getloadavg()[0] / 2)
+            if seconds > (most := machine.held_seconds(job, seen.ended_at)) + slack:
+                wrong["jobs: a job is charged no more than it held"] = f"{job}: {seconds} of {most} s"
+            seen.sometimes["a job is charged"] += seconds > 0
+    for law, text in wrong.items():
+        seen.fail(law, text)

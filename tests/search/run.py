@@ -7,11 +7,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.doubles.cloudwatch import environment
 from tests.search import life
+from tests.search.job_laws import holders
 from tests.search.machine import Machine
 from tests.search.plan import Event, LifePlan, Plan
 from tests.search.properties import LONG, Seen, books, judge, judge_life, page
@@ -81,7 +83,11 @@ class Run:
         finally:
             process.kill()
             process.join(LONG)
-        judge_life(self.seen, number, process.exitcode)
+        self._over(number, process.exitcode)
+
+    def _over(self, number: int, code: int | None) -> None:
+        self.seen.died[number] = time.time() * 1000
+        judge_life(self.seen, number, code)
 
     def _end(self, process: Any, number: int, one: LifePlan) -> None:
         end = one.end
@@ -130,6 +136,8 @@ class Run:
             due = {path: books(path)[0]["collected"] - self.seen.owed_here(path) for path in self.seen.spools()}
             self._wait(lambda: all(self.seen.ended(path) >= most for path, most in due.items()))
             self.seen.measure(process.pid)
+            if self.plan.options["processors"] and not (self.seen.jumps or self.seen.is_disk_bad):
+                self._settle(number)
             self._ask(number)
             self.seen.ended_at = time.monotonic()
             process.terminate()
@@ -138,7 +146,7 @@ class Run:
             process.kill()
             process.join(LONG)
         self.seen.ends[number] = "stopped"
-        judge_life(self.seen, number, process.exitcode)
+        self._over(number, process.exitcode)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -163,6 +171,20 @@ class Run:
             self.seen.sometimes["SIGHUP with another level"] += 1
         elif event.what == "status" and process:
             self._ask(-1)
+
+    def _settle(self, number: int) -> None:
+        """Wait until the agent knows who holds each GPU, and has the records of the jobs that ended."""
+        told: dict[str, Any] = {}
+
+        def is_settled() -> bool:
+            with suppress(status_socket.NoAgent):
+                told.update(status_socket.ask(self.folder / "state", "jobs", LONG))
+            is_known = "a GPU is lost" in self.seen.happened or holders(told) == self.machine.holders
+            return is_known and told.get("ended") == []
+
+        if not self._wait(is_settled):
+            text = f"life {number}: {holders(told)}, {told.get('ended')} of {self.machine.holders}"
+            self.seen.fail("jobs: an agent finds who holds each GPU, and who ended", text)
 
     def _ask(self, number: int) -> None:
         """Ask the agent's socket, as `chipwatch status` and `chipwatch jobs` do."""
@@ -218,7 +240,6 @@ class Run:
             target=life.live, args=(self.folder, number, (words, env, when), kill), daemon=True
         )
         process.start()
-        self.seen.started[number] = time.monotonic()
         return process
 
     def _configure(self, level: str, namespace: str) -> None:

@@ -122,21 +122,6 @@ def test_a_sink_of_increases_gets_the_absence_as_unseen(absence):
         assert total == pytest.approx(passed, abs=10.0)
 
 
-def test_over_many_lives_no_counter_falls_and_nothing_counts_twice():
-    machine = Killed()
-    for n in range(40):
-        for _ in range(1 + n % 7):
-            machine.go_on()
-        machine.start_again(3 + n)
-    for _ in range(30):
-        machine.go_on()
-    (row,) = (row for row in machine.processor.answer()["jobs"] if row["job"] == "41337")
-    assert sum(row["seconds"].values()) == pytest.approx((machine.at - START) / SECOND - 5)
-    sent = sum(value for (name, dims), (value, _) in machine.sent.items()
-               if name == "job.gpu.time" and dims["job"] == "41337")  # fmt: skip
-    assert sent == sum(row["seconds"].values())
-
-
 def test_a_gpu_that_worked_until_the_kill_is_not_held_sooner_for_the_absence(machine):
     for n in range(12):
         machine.tick([(0, 10)], {0: {"active": 0.0 if n > 4 else 1.0}}, owners={10: ADA})

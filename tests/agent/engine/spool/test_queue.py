@@ -23,7 +23,7 @@ import chipwatch.engine.spool.sqlite
 from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.errors import Retryable
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
-from chipwatch.engine.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
+from chipwatch.engine.spool.queue import CHUNK_POINTS, POINT_BYTES, Spool
 from chipwatch.engine.spool.sqlite import Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -484,26 +484,6 @@ def test_a_disk_that_cannot_be_read_for_a_moment_loses_nothing(spooled, path, mo
     monkeypatch.setattr(Store, "read", read)
     assert drain(spool) == [0, 1, 2]
     assert not spool.ledger.dropped
-
-
-def test_a_chunk_that_can_never_be_read_does_not_block_the_others(spooled, path, monkeypatch):
-    spool = spooled()
-    for n in range(3):
-        spool.append(points([n]))
-    read = Store.read
-
-    def fail(store, chunk):
-        if chunk.key == 0:
-            raise sqlite3.OperationalError("disk I/O error")
-        return read(store, chunk)
-
-    monkeypatch.setattr(Store, "read", fail)
-    for _ in range(MAX_READS - 1):
-        with pytest.raises(Retryable):
-            spool.take(10)
-    assert drain(spool) == [1, 2]
-    assert spool.ledger.dropped == {"unreadable": 1}
-    check_balance(spool, path)
 
 
 # -- a second agent -----------------------------------------------------------------------------------------------------

@@ -224,21 +224,6 @@ def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
 # -- its file -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spool, spooled, path):
-    spool.append(points(0, 1))
-    spool.append(points(2))
-    spool.close()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE chunk SET done = points, rest = 0 WHERE key = 0")
-        db.commit()
-    again = spooled()
-    assert drain(again) == [2]
-    assert (again.ledger.balance(), again.bytes) == (0, 0)
-    assert rows(path) == []
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its counts are impossible")]
-
-
 def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spool, path):
     spool.append([LOAD.point(1, 2**70), LOAD.point(1, 2**71)])
     assert rows(path) == []
