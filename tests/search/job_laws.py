@@ -4,6 +4,7 @@ import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ WORD = {TIME: "state", CAUSE: "cause", COST: "job", HELD: "job", COUNT: "state"}
 """Metric -> the dimension that tells its points apart, beside the job."""
 BY_STATE = "gpu.energy.by_state"
 OF_DEVICE = ("gpu.idle.time", "gpu.busy.time", BY_STATE)
-TINY = 1e-6
+TINY, HELD_AFTER = 1e-6, 60_000
+"""What is lost by rounding; ms without a kernel after which a GPU counts as held."""
 
 
 class Tick(NamedTuple):
@@ -107,6 +109,12 @@ def judge_time(ticks: list[Tick], machine: Machine, born: dict[int, int], died: 
                     wrong["jobs: time in which no agent ran is unseen"] = f"{job}: {now.of(TIME, job)} of {gone} ms"
         if least > most + slack:
             wrong["jobs: the time of a job that stays is what passed"] = f"{job}: {least - most:.0f} ms a GPU"
+        if early := [tick for tick in told if tick.of(TIME, job)["held"] and tick.at < told[0].at + HELD_AFTER]:
+            wrong["jobs: a GPU counts as held a minute after its last kernel"] = f"{early[0]}"
+        for before, now in pairwise(told if gpus == 1 else ()):
+            starts = now.of(CAUSE, job).get("startup", 0.0) - before.of(CAUSE, job).get("startup", 0.0)
+            if before.life == now.life and starts > 0 and before.of(TIME, job)["busy"]:
+                wrong["jobs: a job that has run a kernel is not starting"] = f"{job}: {now}"
     return wrong
 
 
@@ -122,14 +130,14 @@ def judge_devices(lines: Iterable[Any], machine: Machine, died: dict[int, float]
             spent[key][line.series] = line.value
         elif line.series[0] == "gpu.energy":
             energy[key].append(line.value)
-        if dims.get("state") == "free" and line.value and machine.holders.get(key[1]) and not machine.has_changed:
+        if dims.get("state") == "free" and line.value and key[1] in machine.kept:
             wrong["jobs: a GPU that is held is not free"] = f"{line}"
     for key, values in spent.items():
         times = sum(value for (name, _), value in values.items() if name != BY_STATE)
         if times > (most := (died[key[0]] - began[key[0]]) / 1000):
             wrong["jobs: a GPU is busy and idle no longer than it was there"] = f"{key}: {times} of {most} s"
         used, rise = sum(values.values()) - times, energy[key]
-        if rise and not machine.has_changed and used > (most := 1.02 * (max(rise) - rise[0]) + 1):
+        if rise and not machine.happened and used > (most := 1.02 * (max(rise) - rise[0]) + 1):
             wrong["jobs: energy by state is no more than was used"] = f"{key}: {used} of {most} J"
     return wrong
 

@@ -24,8 +24,7 @@ class Machine(Node):
     def __init__(self, folder: Path) -> None:
         """Write the files below `folder`."""
         self._moved, self.real = {"eth0": 10**12}, 0
-        self.has_changed = False
-        """True once something has happened."""
+        self.happened: set[str] = set()
         self.held: dict[int, list[list[float]]] = {}
         """Job -> the stretches of time in which it holds its GPUs: from, to (monotonic seconds)."""
         try:
@@ -54,7 +53,7 @@ class Machine(Node):
 
     def happen(self, what: str, n: int) -> None:
         """Let one of HAPPENS be so; `n` chooses of whom."""
-        self.has_changed = True
+        self.happened.add(what)
         job = JOBS[0][n % len(JOBS[0])]
         pid, now = job.number, time.monotonic()
         if what == "a job ends" and self.has_gpus and self.held[pid][-1][1] > now:
@@ -99,6 +98,12 @@ class Machine(Node):
     def stayed(self) -> list[int]:
         """Return the jobs that held their GPUs all the time."""
         return [pid for pid, stretches in self.held.items() if len(stretches) == 1 and stretches[0][1] == float("inf")]
+
+    @property
+    def kept(self) -> set[str]:
+        """Return the GPUs that one job held all the time, if none was lost."""
+        kept = {str(gpu) for job in self._jobs if job.number in self.stayed for gpu in job.gpus}
+        return set() if self.happened & {"a GPU is lost", "a GPU has an Xid"} else kept
 
     def gpus_of(self, job: str) -> int:
         """Return how many GPUs a job holds."""

@@ -101,7 +101,7 @@ def drawn(seed: int) -> Plan:
     others = ["google"] if paced else dice.sample(["cloudwatch", "otlp", "prometheus"], dice.randint(1, 3))
     options: dict[str, object] = {
         "interval": 0.1 if paced else dice.choice([0.1, 0.2, 0.3]),
-        "level": dice.choice(["basic", "basic", "detailed", "all"]),
+        "level": dice.choice(["basic", "detailed", "all", "all"]),
         "window": 20 if paced else dice.choice([0, 0, 0, 0.6]),
         "recorder": dice.random() < 0.7,
         "processors": dice.random() < 0.8,

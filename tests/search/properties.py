@@ -113,7 +113,6 @@ class Seen:
         self.due: dict[str, list[tuple[Datapoint, Dimensions | None, str]]] = defaultdict(list)
         """Sink -> what its spool owed at an end."""
         self.jumps, self.namespace, self.is_disk_bad = 0, "", False
-        self.happened: list[str] = []
         self.recorded: set[int] = set()
         """Moments that the recording of the run had at an end of a life."""
         self.sizes: dict[int, tuple[int, ...]] = {}
@@ -177,7 +176,9 @@ class Seen:
 
     def is_reset(self, key: str) -> bool:
         """Return whether the machine may have begun a counter again: the driver does so with each change of a GPU."""
-        return "counters begin again" in self.happened or (key.startswith("gpu_") and bool(self.happened))
+        return "counters begin again" in self.machine.happened or (
+            key.startswith("gpu_") and bool(self.machine.happened)
+        )
 
     def answered(self, status: dict[str, Any], jobs: dict[str, Any]) -> None:
         """Take the answers of the socket."""
@@ -340,7 +341,8 @@ def _taken(seen: Seen, sink: str) -> tuple[Counter[Any], set[Any], int, list[Any
             (key.type.partition("chipwatch/")[2], dict(key.labels).get("gpu")) for key, ps in stored for _ in ps
         )
         named = {(p.metric.name.replace(".", "/"), p.dims.get("gpu")) for p, *_ in due}
-        return got, named, servers.google.count["stored"], []
+        refused = [entry for entry in books(seen.folder / "state" / "google.db")[0] if entry.startswith("rejected")]
+        return got, named, servers.google.count["stored"], refused if not seen.jumps else []
     return Counter(), set(), 0, []
 
 
@@ -443,7 +445,8 @@ def _recorded(seen: Seen, lines: list[Line]) -> None:
             for at, value in zip(column.times, column.values, strict=True):
                 if value != (read := written.get((*key, at // 10**6), value)):
                     seen.fail("recorder: no value that was not read", f"{file.name}: {key} {at} {value}, not {read}")
-    _whole(seen, lines, "the run", run, is_all=True)
+    if seen.plan.options["record"]:
+        _whole(seen, lines, "the run", run, is_all=True)
     if lost := seen.recorded - kept:
         seen.fail("recorder: what a file had at a kill stays in it", f"{len(lost)} of {len(seen.recorded)}")
     rings = [*(seen.folder / "state").glob("recorder*/*.chipwatch")]
@@ -453,17 +456,16 @@ def _recorded(seen: Seen, lines: list[Line]) -> None:
 
 def _whole(seen: Seen, lines: Iterable[Line], name: str, moments: set[int], *, is_all: bool = False) -> None:
     """Check that a recording lacks no tick between its first and its last; with `is_all`, none of a life that was stopped."""
-    if not moments or seen.is_disk_bad or seen.jumps:
+    if seen.is_disk_bad or seen.jumps:
         return
     points = Counter((line.life, line.at) for line in lines)
     for life in seen.ends:
         printed = {at for (of, at), count in points.items() if of == life and count > FEW}
-        if there := printed & moments:
-            first, last = min(there), max(there)
-            is_whole = is_all and seen.ends[life] == "stopped"
-            if missing := {at for at in printed - moments if is_whole or first < at < last}:
-                text = f"{name}: {len(missing)} of {len(printed)} ticks of life {life}"
-                seen.fail("recorder: a recording has every tick", text)
+        there, is_whole = printed & moments, is_all and seen.ends[life] == "stopped"
+        first, last = min(there, default=0), max(there, default=0)
+        if missing := {at for at in printed - moments if is_whole or first < at < last}:
+            text = f"{name}: {len(missing)} of {len(printed)} ticks of life {life}"
+            seen.fail("recorder: a recording has every tick", text)
 
 
 def _jobs(seen: Seen, lines: list[Line]) -> None:
@@ -473,7 +475,7 @@ def _jobs(seen: Seen, lines: list[Line]) -> None:
     for count, tick in counts:
         if count > GPUS + 1e-6:
             seen.fail("jobs: a GPU is in one state at a time", f"{count} at {tick.at}")
-        if count < GPUS - 1e-6 and not seen.happened:
+        if count < GPUS - 1e-6 and not seen.machine.happened:
             seen.fail("jobs: each GPU is answered for", f"{count} at {tick.at}")
     if not (seen.jumps or seen.is_disk_bad):
         files = (seen.folder / "state").glob("ended-*.jsonl*")
@@ -482,7 +484,7 @@ def _jobs(seen: Seen, lines: list[Line]) -> None:
         wrong |= job_laws.judge_records(rows, ticks, machine)
     if not (seen.plan.paced or seen.jumps):
         wrong |= job_laws.judge_devices(lines, machine, seen.died)
-        if not (seen.is_disk_bad or "a GPU is lost" in seen.happened):
+        if not (seen.is_disk_bad or "a GPU is lost" in seen.machine.happened):
             born = {line.life: line.at for line in reversed(lines)}
             wrong |= job_laws.judge_time(ticks, machine, born, seen.died)
         for job, stretches in ((str(pid), stretches) for pid, stretches in machine.held.items()):

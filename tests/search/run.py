@@ -133,6 +133,9 @@ class Run:
             if not self._wait(lambda: self._output(number) or not process.is_alive()):
                 self.seen.fail("life: an agent starts after any end of the last one", f"life {number}")
             self._pass(0.7, process)
+            begun = {path: books(path)[0]["collected"] for path in self.seen.spools()}
+            if not self._wait(lambda: all(books(path)[0]["collected"] > most for path, most in begun.items())):
+                self.seen.fail("delivery: a window ends and waits in its spool", f"life {number}: {begun}")
             due = {path: books(path)[0]["collected"] - self.seen.owed_here(path) for path in self.seen.spools()}
             self._wait(lambda: all(self.seen.ended(path) >= most for path, most in due.items()))
             self.seen.measure(process.pid)
@@ -163,7 +166,6 @@ class Run:
         elif event.what == "machine":
             self.seen.sometimes[event.of] += 1
             self.machine.happen(event.of, int(str(event.value)))
-            self.seen.happened.append(event.of)
         elif event.what == "level" and process:
             self._configure(event.of, self.seen.namespace)
             os.kill(process.pid, signal.SIGHUP)
@@ -179,7 +181,7 @@ class Run:
         def is_settled() -> bool:
             with suppress(status_socket.NoAgent):
                 told.update(status_socket.ask(self.folder / "state", "jobs", LONG))
-            is_known = "a GPU is lost" in self.seen.happened or holders(told) == self.machine.holders
+            is_known = "a GPU is lost" in self.machine.happened or holders(told) == self.machine.holders
             return is_known and told.get("ended") == []
 
         if not self._wait(is_settled):

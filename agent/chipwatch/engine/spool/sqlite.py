@@ -12,7 +12,7 @@ import errno
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -241,21 +241,22 @@ class Store(Tables):
         return len(body)
 
     def acknowledge(
-        self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
+        self, gone: Collection[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
     ) -> None:
         """
         Write that points have ended.
 
         Delete the chunks with the keys `gone`. `front` has the key of a chunk, and how many of its points have ended.
-        Add `change` to the ledger. Each of `memos` replaces the one of its name.
+        Add `change` to the ledger. Each of `memos` replaces the one of its name. Raise DatabaseError where a chunk is
+        there and cannot be deleted: it would come back.
         """
         with self._transaction(change) as db:
             for name, body in memos.items():
                 self._note(db, name, body)
-            db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone])
+            if db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone]).rowcount < len(gone):
+                raise sqlite3.DatabaseError("a chunk is there, and is not found by its key")
             if front:
-                key, done = front
-                db.execute("UPDATE chunk SET done = ?, rest = points - ? WHERE key = ?", (done, done, key))
+                db.execute("UPDATE chunk SET done = ?2, rest = points - ?2 WHERE key = ?1", front)
 
     def shrink(self) -> None:
         """Give the room of ended chunks back to the disk, once SHRINK bytes were written since the last time."""
