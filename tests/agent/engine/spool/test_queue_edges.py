@@ -118,23 +118,6 @@ def overwritten(path, word):
     path.write_bytes(content.replace(word, b"\xff" * len(word)))
 
 
-@pytest.mark.parametrize("when", ["at the start", "while it runs"])
-def test_bytes_return_to_zero_after_a_corrupt_chunk(spool, spooled, path, when):
-    for n in range(3):
-        spool.append([LOAD.point(1, float(n))._replace(metric=gauge(f"metric.{n}", "1", "Rots."))])
-    spool.close()
-    if when == "at the start":
-        overwritten(path, b"metric.1")
-        spool = spooled()
-    else:
-        spool = spooled()
-        spool.file.store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
-    assert spool.bytes > 0
-    assert drain(spool) == [0, 2]
-    assert (spool.bytes, spool.ledger.balance()) == (0, 0)
-    assert spool.ledger.dropped == {"unreadable": 1}
-
-
 def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_is_sent(spool, spooled, path):
     for n in range(40):
         spool.append(points(*range(50 * n, 50 * n + 50)))
