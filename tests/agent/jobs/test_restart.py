@@ -43,18 +43,6 @@ def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed
     assert unseen.start_time == START + 5 * SECOND, "the counter goes on"
 
 
-def test_after_a_kill_what_came_after_the_last_save_is_unseen_and_not_lost():
-    machine, saved = Machine(), []
-    for _ in range(12):
-        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-        saved.append(machine.processor.saved())
-    restart(machine, saved[3])
-    for _ in range(3):
-        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-    assert spent(machine, ADA) == {"busy": 15.0 + 10.0, "unseen": 45.0}
-    assert sums_agree(machine)
-
-
 def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart(machine):
     for n in range(30):
         machine.tick([(0, 10)], {0: IDLE if n else BUSY}, owners={10: ADA})

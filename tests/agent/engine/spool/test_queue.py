@@ -1,10 +1,7 @@
 import logging
 import math
-import os
-import random
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -151,37 +148,6 @@ def test_a_worker_that_returns_after_the_close_loses_and_logs_nothing(spooled, c
     first.release()
     assert caplog.messages == []
     assert drain(spooled()) == [0, 1, 2]
-
-
-CHILD = """
-import os, sys
-from pathlib import Path
-from chipwatch.contract.datapoint import gauge
-from chipwatch.engine.spool.queue import Spool
-load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
-n = 0
-while True:
-    spool.append([load.point(1, float(n + i)) for i in range(20)])
-    n += 20
-    os.write(1, b"%d\\n" % n)
-"""
-
-
-def test_a_kill_loses_no_points_whose_append_returned(path, spooled):
-    dice = random.Random(7)
-    for _ in range(3):
-        shutil.rmtree(path.parent, ignore_errors=True)
-        with subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE) as child:
-            said = [child.stdout.readline() for _ in range(dice.randrange(1, 300))]
-            child.kill()
-            said += child.stdout.read().splitlines()
-            written = int(said[-1])
-        spool = spooled()
-        found = drain(spool, 1000)
-        assert found == list(range(len(found)))
-        assert written <= len(found) <= written + 20
-        check_balance(spool, path)
-        spool.close()
 
 
 # -- bounds -------------------------------------------------------------------------------------------------------------
@@ -349,33 +315,6 @@ def test_counts_stay_right_if_the_file_is_corrupt_while_points_of_memory_are_in_
     check_balance(spool, path)
 
 
-def test_points_are_delivered_while_the_disk_has_no_room(path):
-    program = """
-import resource, sys
-from pathlib import Path
-from chipwatch.contract.datapoint import gauge
-from chipwatch.engine.spool.queue import Spool
-load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-for n in range(200):
-    spool.append([load.point(1, float(n * 100 + i)) for i in range(100)])
-    assert spool.ledger.balance() == 0
-assert spool.file.faults["disk"]
-got = []
-while taken := spool.take(1000)[0]:
-    got += [p.value for p in taken]
-    spool.acknowledge({"sent": len(taken)})
-assert got == [float(n) for n in range(20_000)], len(got)
-spool.close()
-print("fine")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "fine\n", done.stderr
-    assert "points wait in memory" in done.stderr
-
-
 def test_points_wait_in_memory_until_the_folder_can_be_made(spooled, path, caplog):
     path.parent.parent.mkdir(exist_ok=True)
     path.parent.touch()  # a file where the folder should be: nobody can write below it, root neither
@@ -392,16 +331,6 @@ def test_points_wait_in_memory_until_the_folder_can_be_made(spooled, path, caplo
     assert in_file(path) == ({"collected": 12, "sent": 2}, 10)
     kill(spool)
     assert drain(spooled()) == list(range(2, 12))
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_points_wait_in_memory_if_the_folder_is_read_only(spooled, path):
-    path.parent.mkdir()
-    path.parent.chmod(0o500)
-    spool = spooled()
-    spool.append(points(range(5)))
-    assert drain(spool) == list(range(5))
-    path.parent.chmod(0o700)
 
 
 def test_points_of_an_earlier_run_come_before_those_in_memory(spooled, path):
