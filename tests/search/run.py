@@ -76,7 +76,7 @@ class Run:
                     left.remove(event)
                     self._happen(event, process)
                 self._look(process)
-                if now > WARM:
+                if now > WARM * (1 + os.getloadavg()[0] / 4):
                     self.seen.measure(process.pid)
             self.seen.sometimes["a long life"] += one.seconds > 2 * WARM
             self._end(process, number, one)
