@@ -18,11 +18,11 @@ WORD = {TIME: "state", CAUSE: "cause", COST: "job", HELD: "job", COUNT: "state"}
 BY_STATE = "gpu.energy.by_state"
 OF_DEVICE = ("gpu.idle.time", "gpu.busy.time", BY_STATE)
 TINY, HELD_AFTER = 1e-6, 60_000
-"""What is lost by rounding; ms without a kernel after which a GPU counts as held."""
+"""Seconds that rounding may cost; ms without a kernel after which a GPU counts as held."""
 
 
 class Tick(NamedTuple):
-    """What was printed of jobs in one tick."""
+    """The values of jobs that one tick printed."""
 
     life: int
     at: int
@@ -155,7 +155,7 @@ def judge_records(rows: list[dict[str, Any]], ticks: list[Tick], machine: Machin
         least = max((tick.seconds(str(pid)) for tick in ticks), default=0.0)
         most = sum(end < inf for _, end in stretches)
         if len(ends) > most or (most == len(stretches) and least and not ends):
-            wrong["jobs: the end of a job is told once"] = f"{pid}: {sorted(ends)} of {most}"
+            wrong["jobs: a job leaves one record of its end"] = f"{pid}: {sorted(ends)} of {most}"
         if told and len(stretches) == 1 and sum(told[-1]["seconds"].values()) < least - 0.01:
             wrong["jobs: a record has all that was charged"] = f"{told[-1]} of {least} s"
     return wrong

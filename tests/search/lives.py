@@ -16,7 +16,7 @@ SOMETIMES = (
     *(f"a disk that is {word}" for word in FULL), *(f"cloudwatch: {kind}" for kind in KINDS),
     *(f"otlp: {fault}" for fault in ("429", "500", "503", "400", "404", "reset", "lost", "half")),
     "request taken, agent killed", "SIGHUP with another level", "a life ends in order", "a spool owes points at an end",
-    "a page is scraped", "the socket answers", "a job is charged", "the end of a job is told", "an incident is sealed", "a run is recorded",
+    "a page is scraped", "the socket answers", "a job is charged", "a job leaves a record", "an incident is sealed", "a run is recorded",
     "incident: killed", "incident: xid", "incident: gpu-lost", "a line of output is cut by a kill", "dropped:spool full",
     "a recording is refused at the start", "a stop says what is lost", "a long life", "points for another destination",
 )  # fmt: skip

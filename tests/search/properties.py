@@ -33,7 +33,7 @@ MOST, GROWS = (260 << 20, 120, 24), (8 << 20, 8, 8)
 MOST_LOG = 64 << 10
 """Bytes of log of one life: each cause is logged once an hour."""
 FEW = 10
-"""Points of what is no tick, such as the news of an incident."""
+"""Most points that are sent beside a tick, such as the news of an incident."""
 FIRST, IN_FLIGHT = 1000, 128 << 10
 """Most bytes of the first line of a recording, and of chunks that are being sent, which are not dropped meanwhile."""
 Series = tuple[str, tuple[tuple[str, str], ...]]
@@ -480,7 +480,7 @@ def _jobs(seen: Seen, lines: list[Line]) -> None:
     if not (seen.jumps or seen.is_disk_bad):
         files = (seen.folder / "state").glob("ended-*.jsonl*")
         rows = job_laws.read_records(file.read_text(errors="replace") for file in files)
-        seen.sometimes["the end of a job is told"] += len(rows)
+        seen.sometimes["a job leaves a record"] += len(rows)
         wrong |= job_laws.judge_records(rows, ticks, machine)
     if not (seen.plan.paced or seen.jumps):
         wrong |= job_laws.judge_devices(lines, machine, seen.died)
