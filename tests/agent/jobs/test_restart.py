@@ -30,19 +30,6 @@ def restart(machine, saved=None, seconds=0.0):
     machine.at += int(seconds * SECOND)
 
 
-def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed(machine):
-    for _ in range(3):
-        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
-    restart(machine, seconds=600)
-    for _ in range(3):
-        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
-    assert spent(machine, ADA) == {"busy": 2 * 20.0, "unseen": 2 * 605.0}
-    assert sums_agree(machine)
-    (unseen,) = (point for point in machine.points if point.dims.get("state") == "unseen" and "job" in point.dims)
-    assert unseen.value == 2 * 605.0
-    assert unseen.start_time == START + 5 * SECOND, "the counter goes on"
-
-
 def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart(machine):
     for n in range(30):
         machine.tick([(0, 10)], {0: IDLE if n else BUSY}, owners={10: ADA})

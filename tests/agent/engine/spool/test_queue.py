@@ -261,26 +261,6 @@ def test_points_that_no_disk_took_until_the_close_are_an_error(spooled, path, ca
     ]
 
 
-def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, path, caplog):
-    caplog.set_level(logging.INFO)
-    spool = spooled()
-    break_disk(spool)
-    for first in range(0, 4000, 100):
-        spool.append(points(range(first, first + 100)))
-    take(spool, 150)
-    spool.acknowledge({"sent": 150})
-    spool.release()
-    mend_disk(spool)
-    spool.append(points(range(4000, 4001)))
-    check_balance(spool, path)
-    assert "points are written to disk again" in caplog.text
-    kill(spool)
-    again = spooled()
-    assert drain(again, 1000) == list(range(150, 4001))
-    assert again.ledger.sent == 4001
-    check_balance(again, path)
-
-
 def test_points_that_waited_for_a_folder_are_written_at_the_close(spooled, path):
     path.parent.touch()
     spool = spooled()
