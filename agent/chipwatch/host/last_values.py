@@ -120,6 +120,6 @@ def inode(device: Path | None) -> int:
     Until the next boot, no other folder gets the same inode: it is the id of a kernfs_node (include/linux/kernfs.h of
     Linux, since 5.5).
     """
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # a name with a null byte
         return device.stat().st_ino if device else 0
     return 0
