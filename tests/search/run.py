@@ -98,7 +98,8 @@ class Run:
                 self.seen.reloaded.add(number)
                 os.kill(process.pid, signal.SIGHUP)
                 self._pass(0.5, process)
-            os.kill(process.pid, signal.SIGINT if end == "interrupt" else signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(process.pid, signal.SIGINT if end == "interrupt" else signal.SIGTERM)
             process.join(LONG)
             if process.exitcode is None:
                 self.seen.fail("life: a signal ends an agent, whatever hangs", f"life {number}: not in {LONG:.0f} s")
