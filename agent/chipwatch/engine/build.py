@@ -167,7 +167,7 @@ def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> 
     """Return which of these metrics the sink would never take, under this configuration and by its own rules."""
     wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
     renamer = rename.renamer(profile_of(sink, config))
-    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=renamer)]
+    return [*preflight.faults(name, sink, config, wanted, renamer)]
 
 
 def duplicates(
@@ -266,18 +266,6 @@ def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str])
     return lambda metric: metric.name in events or (zeros is None and metric.counts_events)
 
 
-def build_spool(name: str, sink: Sink, config: Config, destination: Mapping[str, str], folder: Path | None) -> Spool:
-    """Return the spool of a sink; its file is in `folder` if the sink is durable, else there is none."""
-    return Spool(
-        name,
-        spool_path(name, sink, folder) if folder else None,
-        max_bytes=config.spool_bytes,
-        max_age=sink.limits.max_age,
-        destination=destination,
-        drop_others=config.drop_other_destinations,
-    )
-
-
 def build_route(
     sink: Sink,
     spool: Spool,
@@ -360,7 +348,14 @@ def assemble(
     routes = []
     for name, destination in destinations.items():
         sink = sinks[name]
-        spool = build_spool(name, sink, config, destination, folder)
+        spool = Spool(
+            name,
+            spool_path(name, sink, folder) if folder else None,
+            max_bytes=config.spool_bytes,
+            max_age=sink.limits.max_age,
+            destination=destination,
+            drop_others=config.drop_other_destinations,
+        )
         route = build_route(sink, spool, config, view(common, sink, config, sought), born=born, events=events)
         if keys := owner_labels(name, sink, config):
             route.owners = OwnerLabels(keys, owners_of, scraped=sink.limits.scraped)

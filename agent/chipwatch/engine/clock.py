@@ -76,23 +76,6 @@ class StopRequest:
         return self.at is not None
 
 
-class PartRunner:
-    """Calls parts of the agent. An exception in one is logged and counted, and the other parts go on."""
-
-    def __init__(self) -> None:
-        self._logger = Notices(log, "tick", "tick")
-        self.counts = self._logger.counts
-
-    def __call__(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
-        """Return what `call` returns, or None after an exception, which is logged and counted for the part `who`."""
-        try:
-            return call(*args)
-        except Exception as bug:
-            kind = type(bug).__name__
-            self._logger.tell("failed", f"{who} failed: {kind}: {text_of(bug)}", cause=f"{who} {kind}", traceback=True)
-            return None
-
-
 class TickReadings:
     """
     Reads the collectors and runs the processors of one tick after another; used by the clock's thread.
@@ -179,7 +162,7 @@ class TickReadings:
                     continue
                 self._take(sampler, 0.0)
             if sampler.request(at, is_last=self._stop.is_last):
-                (waited_for if sampler.has_thread else own).append(sampler)
+                (waited_for if sampler.is_busy else own).append(sampler)
         for number, sampler in enumerate(own, 1):
             if self.is_frequent and not number % PART:
                 time.sleep(PAUSE)
@@ -227,7 +210,7 @@ class Pipeline:
         """Tick every `interval` seconds; `clock` returns the time in ns since the epoch."""
         self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._interval, self._clock = interval, clock
-        self._survive = PartRunner()
+        self._notices = Notices(log, "tick", "tick")
         self._stop = StopRequest()
         self.progress = Progress()
         self._readings = TickReadings(samplers, derivations, min(GRACE, interval / 2), self._stop, self.progress)
@@ -249,7 +232,7 @@ class Pipeline:
     @property
     def failed(self) -> int:
         """Number of parts of ticks that ended in an exception."""
-        return self._survive.counts["failed"]
+        return self._notices.counts["failed"]
 
     @property
     def devices(self) -> Mapping[str, DeviceFacts]:
@@ -350,6 +333,15 @@ class Pipeline:
             self._survive(f"sink {route.name}", route.spool.close)
         for sampler in self.samplers:
             sampler.join(CLOSING if sampler.ok else 0.0)
+
+    def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
+        """Return what a part of the agent returns, or None after an exception in it, which is logged and counted."""
+        try:
+            return call(*args)
+        except Exception as bug:
+            kind = type(bug).__name__
+            self._notices.tell("failed", f"{who} failed: {kind}: {text_of(bug)}", cause=f"{who} {kind}", traceback=True)
+            return None
 
 
 def _idle(facts: DeviceFacts) -> set[int]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from chipwatch.base.text import nearest
 from chipwatch.config import plugins
+from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.sink import Sink
@@ -44,25 +45,19 @@ def _refuses(name: str, sink: Sink, metric: Metric, dims: Dimensions) -> str | N
 
 
 def faults(
-    name: str,
-    sink: Sink,
-    dims: Mapping[str, str],
-    words: Iterable[str],
-    metrics: Iterable[Metric],
-    *,
-    rename: Callable[[Datapoint], Datapoint] | None,
+    name: str, sink: Sink, config: Config, metrics: Iterable[Metric], rename: Callable[[Datapoint], Datapoint] | None
 ) -> Iterator[Fault]:
     """
-    Yield a fault for each of `dims`, or for the `metrics`, that the sink will never take.
+    Yield a fault for each of the configured dimensions, or for the `metrics`, that the sink will never take.
 
-    Every point has `dims`, and a dimension for each of `words`, whose value is not known yet. `rename` is applied
-    to each point before the sink is asked.
+    Every point has the dimensions of --dim and of --common-dims; values of the latter are not known yet. `rename` is
+    applied to each point before the sink is asked.
     """
-    dims_faults = [*dimension_faults(name, sink, dims)]
+    dims_faults = [*dimension_faults(name, sink, config.dims)]
     yield from dims_faults
     if dims_faults:
         return
-    under = {**dict.fromkeys(words, "x"), **dims}
+    under = {**dict.fromkeys(config.common_dims, "x"), **config.dims}
     refused, metrics = dict[str, str](), [*metrics]
     for metric in metrics:
         point = metric.point(0, 0.0, Dimensions(under | dict.fromkeys(metric.dims, "0")))

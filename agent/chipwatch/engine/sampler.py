@@ -164,11 +164,6 @@ class Sampler(PluginRunner):
         return not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
 
     @property
-    def has_thread(self) -> bool:
-        """True if readings are made on a separate thread."""
-        return self._thread is not None
-
-    @property
     def is_busy(self) -> bool:
         """True from the request of a reading on the separate thread until `take` has returned it."""
         return self._thread is not None and self._thread.is_pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.base.version import USER_AGENT
@@ -16,8 +16,6 @@ from chipwatch.net.aws_signer import AwsAccess, Login, Signer
 from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from chipwatch.base.throttled import ThrottledLogger
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.contract.plugin import Needs
@@ -31,7 +32,6 @@ PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{
 PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
 MAX_UNSURE: Final = 20_000
 """Most points that are remembered as perhaps stored: a hundred requests."""
-LOG_INTERVAL: Final = 3600.0
 """Least seconds between two log messages about another writer of the same series."""
 
 
@@ -103,7 +103,7 @@ class GoogleSink(Sink):
         self._client: GoogleClient | None = None
         self._started_at = clock()
         self._unsure: set[tuple[bytes, int]] = set()
-        self._logged_at = -LOG_INTERVAL
+        self._logger = ThrottledLogger(log, "google")
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         return series_fault(metric_type(self._config.prefix, metric.name), dims)
@@ -186,18 +186,15 @@ class GoogleSink(Sink):
         self._unsure.update([one.name for one in sent])
 
     def _log_other_writer(self, series: Any) -> None:
-        """Log, at most once per LOG_INTERVAL, which series another writer sends too."""
-        now = time.monotonic()
-        if now - self._logged_at < LOG_INTERVAL:
-            return
-        self._logged_at = now
+        """Log, at most once an hour, which series another writer sends too."""
         metric, resource = series.metric, series.resource
         name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
-        log.error(
-            "google: another writer sends the series %s: a second agent with this identity, a copy of this"
-            " machine, or this agent before its spool was deleted. Give each writer its own series: --dim"
-            " writer=NAME, or sinks.google.resource",
-            name,
+        self._logger.log(
+            logging.ERROR,
+            "another writer",
+            f"another writer sends the series {name}: a second agent with this identity, a copy of this machine, or"
+            " this agent before its spool was deleted. Give each writer its own series: --dim writer=NAME, or"
+            " sinks.google.resource",
         )
 
     def destination(self) -> Mapping[str, str]:

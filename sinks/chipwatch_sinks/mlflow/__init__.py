@@ -118,13 +118,8 @@ class MlflowSink(Sink):
 
     def open(self) -> None:
         self.close()
-        api = Api(self._finder.server(), self._config.timeout)
-        try:
-            self._finder.find_run(api)
-        except BaseException:
-            api.close()
-            raise
-        self._api = api
+        self._api = Api(self._finder.server(), self._config.timeout)
+        self._finder.find_run(self._api)
 
     def prepare(self, points: Sequence[Datapoint]) -> bool:
         """Choose a step for each time among these points; return True if a new one was chosen."""
@@ -201,9 +196,8 @@ class MlflowSink(Sink):
         return f"run {self._finder.run or 'not named'} at {self._finder.url or 'no server'}, {self._prefix}*"
 
     def close(self) -> None:
-        api, self._api = self._api, None
-        if api is not None:
-            api.close()
+        if self._api is not None:
+            self._api.close()
 
 
 def node_fault(node: str) -> str | None:

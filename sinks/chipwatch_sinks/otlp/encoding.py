@@ -124,12 +124,12 @@ class OtlpEncoder:
             if kind is COUNTER:
                 if self._adjusts:
                     start_time, value = self._adjusted(series, point)
-                since = start_time or 0
-                wholes = _whole_since(since, at, value) if series.counts else None
-                tail = wholes or sample_since(START, since, TIME, at, VALUE, value)
+                n = _whole(value) if series.counts else None
+                moment = (START, start_time or 0, TIME, at)
+                tail = sample_since(*moment, VALUE, value) if n is None else whole_since(*moment, WHOLE, n)
             elif is_plain:
-                wholes = _whole(at, value) if series.counts and total is None else None
-                tail = wholes or sample(TIME, at, VALUE, value)
+                n = _whole(value) if series.counts and total is None else None
+                tail = sample(TIME, at, VALUE, value) if n is None else whole(TIME, at, WHOLE, n)
             else:
                 self._add_window(series, point)
                 continue
@@ -282,17 +282,10 @@ def labels(metric: Metric, dims: Dimensions, given: Mapping[str, str], *, on_poi
     return [*point_attributes(metric, dims, on_points=on_points), *resource_of(machine, given).items()]
 
 
-def _whole(at: int, value: float) -> bytes | None:
-    """Return time and value, encoded with as_int; None unless the value is a 64-bit integer."""
+def _whole(value: float) -> int | None:
+    """Return the value as an integer, for as_int; None unless it is one of 64 bits."""
     number = int(value)
-    return whole(TIME, at, WHOLE, number) if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
-
-
-def _whole_since(start: int, at: int, value: float) -> bytes | None:
-    """Return start time, time and value, encoded with as_int; None unless the value is a 64-bit integer."""
-    number = int(value)
-    is_whole = number == value and -MOST_WHOLE <= number < MOST_WHOLE
-    return whole_since(START, start, TIME, at, WHOLE, number) if is_whole else None
+    return number if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
 
 
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:

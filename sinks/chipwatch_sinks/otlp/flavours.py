@@ -16,6 +16,8 @@ from chipwatch_sinks.otlp.answers import ADVICE, RECEIVERS
 
 if TYPE_CHECKING:
     from chipwatch_sinks.otlp import OtlpSink
+    from chipwatch_sinks.otlp.google_machine import MachineToken
+    from chipwatch_sinks.otlp.google_token import GoogleToken
 
 EXPORTER: Final = "OTEL_EXPORTER_OTLP_"
 TEMPORALITY: Final = "METRICS_TEMPORALITY_PREFERENCE"
@@ -150,11 +152,6 @@ def headers_fault(headers: Mapping[str, str]) -> str | None:
     """Return what is wrong with one of the headers, or None; a header's value is not repeated."""
     return next((fault for name, value in headers.items() if (fault := header_fault(name, value, RESERVED))), None)
 
-
-if TYPE_CHECKING:
-    from chipwatch_sinks.otlp import OtlpSink
-    from chipwatch_sinks.otlp.google_machine import MachineToken
-    from chipwatch_sinks.otlp.google_token import GoogleToken
 
 Name = Literal["plain", "cloudwatch", "google"]
 DAY: Final = 86_400.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -64,12 +65,10 @@ def send(
     """
     tls = ClientTls(ca_file=os.environ.get(BUNDLE), ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
-    client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
+    sent = body.encode() if isinstance(body, str) else body
     try:
-        sent = body.encode() if isinstance(body, str) else body
-        answer = client.request(method, "", sent, headers or {})
-        return SimpleNamespace(status=answer.status, headers=answer.headers, data=answer.body)
+        with closing(HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)) as client:
+            answer = client.request(method, "", sent, headers or {})
     except (Refused, Retryable) as problem:
         raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
-    finally:
-        client.close()
+    return SimpleNamespace(status=answer.status, headers=answer.headers, data=answer.body)

@@ -45,37 +45,6 @@ GZIP: Final = b"\x1f\x8b"
 LANDING: Final = Path(__file__).with_name("landing.html").read_bytes()
 
 
-class PageAnswers:
-    """Makes the HTTP answer to each request: the page, or an error once it is stale."""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-        self._written: float | None = None
-        self._stale_after = FIRST_AGE
-
-    def fresh(self, now: float) -> None:
-        """Note that the page was renewed at `now` (monotonic seconds)."""
-        if self._written is not None:
-            self._stale_after = max(MIN_AGE, MISSED * (now - self._written))
-        self._written = now
-
-    def __call__(self, request: Request) -> Response:
-        """Return the HTTP answer to a request."""
-        if request.path == "/":
-            return Response(200, LANDING, (("Content-Type", "text/html; charset=utf-8"),))
-        if request.path not in ("/metrics", "/flat"):
-            return Response(404, b"Nothing is here; the page is /metrics.\n")
-        if (written := self._written) is None:
-            return Response(503, b"Nothing was read yet.\n")
-        if (age := time.monotonic() - written) > self._stale_after:
-            return Response(503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode())
-        form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
-        body = self._page.body(form, zipped=accepts_gzip(request.headers.get("accept-encoding", "")))
-        headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]
-        headers += [("Content-Encoding", "gzip")] * body.startswith(GZIP)
-        return Response(200, body, headers)
-
-
 @lru_cache(HEADERS)
 def chosen(accept: str) -> tuple[Format, str]:
     """Return the format that an Accept header prefers, and the content type; text 0.0.4 if it asks for none we have."""
@@ -145,7 +114,8 @@ class PrometheusSink(Sink):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._page = Page(interval=config.interval, machine_labels=config.machine_labels, timestamps=config.timestamps)
-        self._answers = PageAnswers(self._page)
+        self._written: float | None = None  # when the page was renewed last (monotonic seconds)
+        self._stale_after = FIRST_AGE
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
         self._scrape: tuple[float, str] | None = None  # the last scrape: when (monotonic seconds) and by whom
@@ -175,14 +145,28 @@ class PrometheusSink(Sink):
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Put the batch, which is the points of one tick, on the page; return what cannot be shown."""
         rejected = self._page.take(batch)
-        self._answers.fresh(time.monotonic())
+        now = time.monotonic()
+        if self._written is not None:
+            self._stale_after = max(MIN_AGE, MISSED * (now - self._written))
+        self._written = now
         return rejected
 
     def _answer(self, request: Request) -> Response:
-        response = self._answers(request)
-        if response.status == 200 and request.path != "/":
-            self._scrape = time.monotonic(), request.peer
-        return response
+        """Return the HTTP answer to a request: the page, or an error once it is stale."""
+        if request.path == "/":
+            return Response(200, LANDING, (("Content-Type", "text/html; charset=utf-8"),))
+        if request.path not in ("/metrics", "/flat"):
+            return Response(404, b"Nothing is here; the page is /metrics.\n")
+        if (written := self._written) is None:
+            return Response(503, b"Nothing was read yet.\n")
+        if (age := time.monotonic() - written) > self._stale_after:
+            return Response(503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode())
+        form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
+        body = self._page.body(form, zipped=accepts_gzip(request.headers.get("accept-encoding", "")))
+        headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]
+        headers += [("Content-Encoding", "gzip")] * body.startswith(GZIP)
+        self._scrape = time.monotonic(), request.peer
+        return Response(200, body, headers)
 
     def status(self) -> str:
         """Return a sentence: how many series the page has, and who scraped it last."""

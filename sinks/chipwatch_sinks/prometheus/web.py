@@ -270,14 +270,6 @@ def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
             raise WebError(f"tls_server_config: {certificate}: no handshake: {problem.reason}") from None
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES)
-    except OSError as problem:
-        raise WebError(f"{path}: {os_text(problem)}") from problem
-
-
 def _content(path: Path) -> Any:
     try:
         import yaml
@@ -286,7 +278,10 @@ def _content(path: Path) -> Any:
             "web_config_file takes PyYAML and bcrypt; install chipwatch with the extra 'prometheus'"
         ) from None
     try:
-        content = yaml.safe_load(_read(path))
+        with path.open("rb") as file:
+            content = yaml.safe_load(file.read(MAX_BYTES))
+    except OSError as problem:
+        raise WebError(f"{path}: {os_text(problem)}") from problem
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as problem:
         # PyYAML also lets the exceptions of its types through, such as ValueError for the date 2026-99-99.
         mark = getattr(problem, "problem_mark", None)

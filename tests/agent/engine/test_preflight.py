@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 from tests.ports import free_port
 
+from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level, gauge
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.engine.preflight import dimension_faults, faults
@@ -70,7 +71,8 @@ class Strict(Sink):
 
 
 def told(dims, words=(), metrics=(), rename=None):
-    return [tuple(fault) for fault in faults("strict", Strict(), dims, words, metrics, rename=rename)]
+    config = Config(dims=dims, common_dims=words)
+    return [tuple(fault) for fault in faults("strict", Strict(), config, metrics, rename)]
 
 
 def test_each_dimension_that_a_sink_rejects_is_named_with_its_value():

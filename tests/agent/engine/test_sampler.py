@@ -76,7 +76,7 @@ class Bench:
         return [(p.metric.name, p.value) for p in self._reading(at).points]
 
     def _reading(self, at):
-        return self.sampler.take(LONG) if self.sampler.has_thread else self.sampler.read(at)
+        return self.sampler.take(LONG) if self.sampler.is_busy else self.sampler.read(at)
 
     def end(self):
         self.sampler.end()

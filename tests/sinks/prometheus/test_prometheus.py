@@ -9,7 +9,8 @@ import pytest
 from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.prometheus import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, PrometheusSink, chosen
+from chipwatch.net.page_server import Request
+from chipwatch_sinks.prometheus import FIRST_AGE, MIN_AGE, TEXT, PrometheusSink, chosen
 from chipwatch_sinks.prometheus.page import Format
 
 LONG = 60.0
@@ -61,25 +62,17 @@ def test_before_the_first_tick_there_is_no_page_and_then_the_last_one(sink):
 
 
 def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
-    fill(sink)
-    answers, now = PageAnswers(sink._page), [1000.0]
+    now = [1000.0]
     monkeypatch.setattr("chipwatch_sinks.prometheus.time.monotonic", lambda: now[0])
-    request = type("Request", (), {"path": "/metrics", "headers": {}})
-    answers.fresh(1000.0)
+    request = Request("GET", "/metrics", {})
     statuses = []
-    for seconds in (FIRST_AGE - 1, FIRST_AGE + 1):
-        now[0] = 1000 + seconds
-        statuses.append(answers(request).status)
-    answers.fresh(2000.0)
-    answers.fresh(2001.0)
-    for seconds in (MIN_AGE - 1, MIN_AGE + 1):
-        now[0] = 2001 + seconds
-        statuses.append(answers(request).status)
-    answers.fresh(3000.0)
-    answers.fresh(3060.0)
-    for seconds in (179, 181):
-        now[0] = 3060 + seconds
-        statuses.append(answers(request).status)
+    for ticks, least in (((1000.0,), FIRST_AGE), ((2000.0, 2001.0), MIN_AGE), ((3000.0, 3060.0), 180)):
+        for at in ticks:
+            now[0] = at
+            fill(sink)
+        for age in (least - 1, least + 1):
+            now[0] = ticks[-1] + age
+            statuses.append(sink._answer(request).status)
     assert statuses == [200, 503] * 3
 
 

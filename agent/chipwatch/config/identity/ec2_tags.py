@@ -40,8 +40,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     signer = Signer(Login(region, address), "ec2")
     try:
         tls = ClientTls(ca_file=signer.open().ca_bundle, ca_option="AWS_CA_BUNDLE")
-        client = HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
-        with closing(client):
+        with closing(HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)) as client:
             return _group(*client.post(body, signer.sign(address, body, headers))[::2])
     except (Refused, Retryable) as problem:
         raise NoMetadata(f"EC2 cannot be asked: {problem}") from None

@@ -156,12 +156,6 @@ def shown(label: bytes) -> str:
     return ", ".join(f"{word}={value}" for word, value in json.loads(label).items() if value) or "not known"
 
 
-def fits(label: bytes, destination: Mapping[str, str]) -> bool:
-    """Return whether `destination` has every value of the label; it may have more."""
-    bare = without_credentials(destination)
-    return all(bare.get(word) == value for word, value in json.loads(label).items())
-
-
 class Destination:
     """The destination of one sink's points, as far as it is known, and its label in the file."""
 
@@ -177,8 +171,9 @@ class Destination:
         self._value, self.label, self.is_bound = whole, destination_label(whole), True
 
     def is_of(self, label: bytes) -> bool:
-        """Return whether points with this label go to this destination."""
-        return fits(label, self._value)
+        """Return whether this destination has every value of the label; it may have more."""
+        bare = without_credentials(self._value)
+        return all(bare.get(word) == value for word, value in json.loads(label).items())
 
     def tell_of(self, label: bytes, points: int, logger: ThrottledLogger, *, are_kept: bool) -> None:
         """Log that a number of points is for another destination, `label`, and what happens to them."""
