@@ -219,9 +219,7 @@ class DiskCollector(Collector):
         return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
 
     def close(self) -> None:
-        for path in self._paths:
-            path.blocking_call.close()
-        close_all(self._io, self._kept)
+        close_all(self._io, self._kept, *(path.blocking_call for path in self._paths))
         self._io = self._kept = None
 
     def _activity(self) -> Counts:

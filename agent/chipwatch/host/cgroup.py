@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, read, text
+from chipwatch.host.procfs import KeptFile, close_all, count, field, open_kept, read, status_of, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -108,7 +108,7 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
     With `pinned`, the CPU affinity of the process is a limit, too.
     """
     online = {int(name) for name in re.findall(r"^cpu(\d+) ", text(proc / "stat"), re.MULTILINE)}
-    allowed = cpu_list(field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
+    allowed = cpu_list(status_of(proc, pid or "self", "Cpus_allowed_list:"))
     # The list may include possible CPUs that are not online.
     affinity = len(allowed & online) if pinned else None
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
@@ -238,8 +238,3 @@ def _quota(words: str) -> float | None:
     """Return quota / period in CPUs, or None if there is no quota: `max` in v2, -1 in v1, or no such file."""
     quota, period = [*map(count, words.split()), None, None][:2]
     return quota / period if quota and period else None
-
-
-def field(lines: str, key: str) -> str:
-    """Return the rest of the line that begins with `key`, or ""."""
-    return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()

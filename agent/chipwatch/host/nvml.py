@@ -64,11 +64,6 @@ class NVMLError(Exception):
         return text
 
 
-def call(name: str, *args: Any) -> int:
-    """Call a function of the driver; return its code."""
-    return functions[name](*args)  # type: ignore[no-any-return]  # a C int
-
-
 def nvmlInit() -> None:
     """Load the library and initialise it; raise NVMLError."""
     global library  # noqa: PLW0603  # a process has one

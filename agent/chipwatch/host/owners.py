@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import stat_of
-from chipwatch.host.procfs import epoch, link, read
+from chipwatch.host.procfs import epoch, link, read, status_of
 
 MAX_PROCESSES: Final = 16_384
 """Most processes that are remembered; the one whose cgroup was not read for longest is forgotten first."""
@@ -232,11 +232,10 @@ class Owners:
             return True
         # A /proc that hides the processes of others (hidepid) has no process 2.
         first = link(self._proc / "self/ns/pid") == FIRST_NAMESPACE
-        return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
+        return first and len(status_of(self._proc, "self", "NSpid:").split()) < 2
 
     def _read(self, pid: int, began: float, cgroup: bytes) -> OwnedProcess | None:
-        folder = self._proc / str(pid)
-        uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
+        uid = "".join(status_of(self._proc, pid, "Uid:").split()[:1])
         lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
             return None  # the process has ended in the meantime
@@ -244,17 +243,13 @@ class Owners:
         user = Owner(USER, self._users.name(uid))
         owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=user)
         owner = owner._replace(since=epoch(self._proc, began))
-        variables: Mapping[str, str] = {}
-        if owner.kind in SCHEDULED:
-            variables = self._environment(folder / "environ")
+        variables = self._environment(self._proc / str(pid) / "environ") if owner.kind in SCHEDULED else {}
         if owner.kind == KUBERNETES:
             owner = self._named(owner)
         elif owner.kind == SLURM:
-            partition = variables.get(PARTITION, "")
-            if not PARTITION_NAME.fullmatch(partition):
-                partition = ""
+            named = PARTITION_NAME.fullmatch(variables.get(PARTITION, ""))
             owner = self.numbered(owner, variables)
-            owner = owner._replace(user=self._users.name(owner.user or uid), partition=partition)
+            owner = owner._replace(user=self._users.name(owner.user or uid), partition=named[0] if named else "")
         elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # root in a container says nothing
             owner = owner._replace(user=self._users.name(uid))
         return OwnedProcess(began, owner, _devices(owner, variables), cgroup, self._turn)
@@ -326,8 +321,3 @@ def _expanded(word: str) -> Iterable[str]:
 def _plain(text: str) -> str:
     """Return `text` with escapes for bytes that are not UTF-8, which a file name may have."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def _field(lines: bytes, key: bytes) -> bytes:
-    """Return the rest of the line that begins with `key`, or b""."""
-    return (b"\n" + lines).partition(b"\n" + key)[2].partition(b"\n")[0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import ProcessFiles, epoch, link, read_small
+from chipwatch.host.procfs import ProcessFiles, count, epoch, link, read_small
 from chipwatch.host.reaped_total import ReapedTotal
 
 T = TypeVar("T")
@@ -266,12 +266,9 @@ class ProcTree:
     def _epoch(self, stat: Stat) -> int | None:
         return epoch(self._config.proc, stat.began)
 
-    def _own_pid(self) -> int:
-        """Return the agent's own pid in this /proc; -1 if unknown."""
-        try:
-            return int(link(f"{self._config.proc}/self"))
-        except ValueError:
-            return -1
+    def _own_pid(self) -> int | None:
+        """Return the agent's own pid in this /proc, or None."""
+        return count(link(f"{self._config.proc}/self"))
 
     def _own_start(self) -> float:
         """Return the agent's own start in the unit of Stat.began; infinity if unknown."""

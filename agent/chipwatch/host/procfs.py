@@ -195,6 +195,16 @@ def text(path: Path) -> str:
     return ""
 
 
+def field(lines: str, key: str) -> str:
+    """Return the rest of the line that begins with `key`, or ""."""
+    return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()
+
+
+def status_of(proc: Path, pid: int | str, key: str) -> str:
+    """Return the rest of the line of /proc/PID/status that begins with `key`, or ""."""
+    return field(text(proc / str(pid) / "status"), key)
+
+
 def link(path: str | Path) -> str:
     """Return the target of a link, which may be something else than a path; "" if unreadable."""
     try:
@@ -230,11 +240,8 @@ def open_kept(path: Path) -> KeptFile | None:
 
 def boot_time(proc: Path) -> int | None:
     """Return the time of the boot (ns since the epoch), or None; the kernel shifts it when the clock is set."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in (proc / "stat").read_bytes().splitlines():
-            if line.startswith(b"btime "):
-                return int(line.split()[1]) * 1_000_000_000
-    return None
+    seconds = count(field(text(proc / "stat"), "btime "))
+    return seconds and seconds * 1_000_000_000
 
 
 def epoch(proc: Path, began: float) -> int | None:

@@ -66,12 +66,12 @@ class LineSplitter:
     what = "a line"
     """Name of a line in messages."""
 
-    def __init__(self, report: Callable[[str], None], max_size: int = MAX_LINE) -> None:
+    max_size = MAX_LINE
+
+    def __init__(self, report: Callable[[str], None], max_size: int | None = None) -> None:
         """Call `report` with a message for a line of more than `max_size` bytes."""
-        self._report, self._max_size = report, max_size
-        self._line: list[bytes] = []
-        self._size = 0
-        self._skipping = False
+        self._report, self._max_size = report, max_size or self.max_size
+        self._reset(skipping=False)
 
     def split(self, data: bytes) -> Iterator[bytes]:
         """Take the next bytes; yield the lines that end in them."""
@@ -107,7 +107,7 @@ class LineSplitter:
             yield line
 
     def _reset(self, *, skipping: bool) -> None:
-        self._line, self._size, self._skipping = [], 0, skipping
+        self._line, self._size, self._skipping = list[bytes](), 0, skipping
 
 
 class Pipe:
@@ -229,6 +229,8 @@ class SupervisedProcess:
     """Most bytes that are read in one tick."""
     pipe_size = 0
     """Bytes that the pipe should hold; 0: as many as the kernel chooses."""
+    splitter: type[LineSplitter] = LineSplitter
+    """Splits its output into lines."""
 
     def __init__(
         self,
@@ -245,9 +247,8 @@ class SupervisedProcess:
         """Number of failed starts in a row."""
         self._timeout, self._environment, self._exact = timeout, environment, exact
         self._process: ChildProcess | None = None
-        self._splitter = self._new_splitter()
-        self._count = 0
-        self._started = self._deadline = self._start_at = 0.0
+        self._splitter = self.splitter(self._report)
+        self._count, self._deadline, self._start_at = 0, 0.0, 0.0
         self._reason: str | None = None
         self._problems: dict[str, None] = {}
 
@@ -261,7 +262,7 @@ class SupervisedProcess:
     def start(self, now: float) -> None:
         """Start the program at `now` (monotonic seconds); raise OSError."""
         self._splitter.take_rest()
-        self._count, self._started, self._deadline = 0, now, now + self._timeout + STARTUP
+        self._count, self._deadline = 0, now + self._timeout + STARTUP
         self._process = ChildProcess(self.command, self._environment, pipe_size=self.pipe_size)
 
     def lines(self, now: float) -> list[bytes]:
@@ -310,9 +311,6 @@ class SupervisedProcess:
         process, self._process = self._process, None
         if process is not None:
             process.end(signal.SIGTERM, signal.SIGKILL)
-
-    def _new_splitter(self) -> LineSplitter:
-        return LineSplitter(self._report)
 
     def _restart(self, now: float) -> bool:
         if now < self._start_at:

@@ -48,17 +48,22 @@ class SystemUsage:
 
     seconds = 0.0
     """Wall time in seconds."""
+    _usage: Any = None
+    """The answer of `wait4` at the end of the first process."""
 
     def cpu_seconds(self) -> float:
         """Return the CPU time in seconds of the first process and of all descendants that were reaped."""
-        return 0.0
+        return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
 
     def largest_process(self) -> int:
         """Return the peak memory of the largest process in bytes; 0 if it is not above our own."""
-        return 0
+        largest: int = self._usage.ru_maxrss if self._usage else 0  # on Linux, a child's count begins at its parent's
+        return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
 
     def storage_bytes(self) -> tuple[int, int]:
         """Return the bytes that were read from storage and written to it."""
+        if self._usage and sys.platform == "linux":  # other systems count operations, not blocks
+            return self._usage.ru_inblock * BLOCK, self._usage.ru_oublock * BLOCK
         return 0, 0
 
 
@@ -85,7 +90,6 @@ class WrappedCommand(SystemUsage):
             raise NotStarted(f"{command[0]}: {os_text(problem)}", 126) from problem
         self.pid = self._child.pid
         self._waiting = threading.Lock()
-        self._usage: Any = None
 
     def __enter__(self) -> Self:
         """Leave standard error to the command: redirect our own to nowhere, since libraries in C also write to it."""
@@ -161,20 +165,6 @@ class WrappedCommand(SystemUsage):
         """Print a line on the command's standard error."""
         with contextlib.suppress(OSError):
             os.write(self.standard_error, f"{line}\n".encode())
-
-    def cpu_seconds(self) -> float:
-        return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
-
-    def largest_process(self) -> int:
-        if self._usage is None:
-            return 0
-        largest: int = self._usage.ru_maxrss  # on Linux, a child's count begins at its parent's
-        return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
-
-    def storage_bytes(self) -> tuple[int, int]:
-        if self._usage and sys.platform == "linux":  # other systems count operations, not blocks
-            return self._usage.ru_inblock * BLOCK, self._usage.ru_oublock * BLOCK
-        return 0, 0
 
 
 def is_first_rank(env: Mapping[str, str]) -> bool:

@@ -86,36 +86,30 @@ class JobsCollector(Collector):
         self._waits = Waits(config.proc)
         self._groups: dict[str, JobGroup] = {}
         """Path of a cgroup -> its job."""
-        self._owners: Owners | None = None
-        self._slurm: SlurmJobs | None = None
-        self._allocations: Allocations | None = None
+        logs = config.logs or config.root / "var/log"
+        self._owners = Owners(config.proc, config.root, logs, config.sys, config.mapping)
+        self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
+        self._allocations = Allocations(config.root, config.mapping, config.kubelet)
         self._facts: JobFacts | None = None
         self._pace, self._slow = Pace(CALM), Pace(SLOW)
 
     def open(self, given: Given) -> None:
         self._level = given.level
         self.close()
-        config = self._config
-        if not (config.proc / "self/cgroup").exists():
-            raise Unavailable(f"{config.proc}/self/cgroup is absent: jobs are found on Linux only")
-        logs = config.logs or config.root / "var/log"
-        self._owners = Owners(config.proc, config.root, logs, config.sys, config.mapping)
-        self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
-        self._allocations = Allocations(config.root, config.mapping, config.kubelet)
+        if not (self._config.proc / "self/cgroup").exists():
+            raise Unavailable(f"{self._config.proc}/self/cgroup is absent: jobs are found on Linux only")
 
     def rests(self) -> float:
         """Return 0 while there are Slurm's jobs to show; otherwise the seconds until slurmd may have come."""
         if self._level < Level.DETAILED:
             return math.inf
-        return 0.0 if self._slurm and self._slurm.folders else REFRESH / 1e9
+        return 0.0 if self._slurm.folders else REFRESH / 1e9
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         self._followed = tuple(pids), self._followed[1].union(idle)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         owners, allocations = self._owners, self._allocations
-        assert owners is not None
-        assert allocations is not None
         followed = frozenset(self._followed[0])
         stats = {pid: stat for pid in followed if (stat := self._waits.files.again(pid, "stat"))}
         processes = owners.of_drivers(followed, stats)
@@ -159,21 +153,20 @@ class JobsCollector(Collector):
         return (self._facts,) if self._facts else ()
 
     def describe(self) -> str:
-        if not self._facts or not self._allocations:
+        if not self._facts:
             return ""
         by_environment = "their environment" if self._facts.allocations else "processes only"
         count = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
-        if self._owners and (sources := self._owners.numbers.sources):
+        if sources := self._owners.numbers.sources:
             count += f", jobs' numbers by {', '.join(sources)}"
         return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
         close_all(*self._groups.values(), self._allocations, self._waits.files)
-        self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
+        self._groups, self._facts = {}, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> int:
         """Open the cgroups of new jobs, up to `max_jobs` in all; return the number of jobs that are left out."""
-        assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
         room = self._config.max_jobs - len(self._groups)
         new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # jobs on devices come first
@@ -187,7 +180,6 @@ class JobsCollector(Collector):
 
     def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
         """Return the allocations that the environment variables of jobs' processes show."""
-        assert self._slurm is not None
         of_steps = self._slurm.devices
         granted = {path: (group.owner, {*of_steps.get(path, ())}) for path, group in self._groups.items()}
         for process in processes:

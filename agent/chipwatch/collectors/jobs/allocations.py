@@ -15,7 +15,7 @@ from typing import Any, Final
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.job_numbers import mapping_folders
-from chipwatch.host.procfs import read_small
+from chipwatch.host.procfs import close_all, read_small
 from chipwatch.net.protobuf import messages, text_in
 
 MAX_FILES: Final = 1024
@@ -82,45 +82,41 @@ class Kubelet:
     """A client of the kubelet's service for pod resources. grpcio (22 MB) is loaded only if the socket exists."""
 
     def __init__(self, socket: Path) -> None:
-        self._socket = socket
+        self.socket = socket
         self._channel: Any = None
         self.present = False
         """True if the socket existed at the last call."""
 
     def devices(self) -> Iterator[Allocation]:
         """Yield the accelerators of all containers, none if there is no socket; raise KubeletFailed."""
-        self.present = os.path.exists(self._socket)  # noqa: PTH110  # a Path raises PermissionError
+        self.present = os.path.exists(self.socket)  # noqa: PTH110  # a Path raises PermissionError
         if not self.present:
             self.close()
             return
         try:
             yield from pod_devices(self._list())
         except ValueError as problem:
-            raise KubeletFailed(f"{self._socket}: {problem}") from None
+            raise KubeletFailed(f"{self.socket}: {problem}") from None
 
     def close(self) -> None:
         """Close the channel; safe to call twice."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        close_all(self._channel)
+        self._channel = None
 
     def _list(self) -> bytes:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when the kubelet restarts
         try:
             grpc: Any = importlib.import_module("grpc")
         except ImportError:
-            raise KubeletFailed(f"{self._socket}: {MISSING}") from None
+            raise KubeletFailed(f"{self.socket}: {MISSING}") from None
         if self._channel is None:
             options = [("grpc.max_receive_message_length", MAX_BYTES), ("grpc.enable_http_proxy", 0)]
-            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options)
+            self._channel = grpc.insecure_channel(f"unix:{self.socket}", options)
         try:
             return bytes(self._channel.unary_unary(METHOD)(b"", timeout=TIMEOUT))
         except grpc.RpcError as error:
             self.close()  # a channel that failed waits up to two minutes
-            raise KubeletFailed(f"{self._socket}: {error.details()} [{error.code().name}]") from None
-
-    def __str__(self) -> str:
-        return str(self._socket)
+            raise KubeletFailed(f"{self.socket}: {error.details()} [{error.code().name}]") from None
 
 
 def pod_devices(answer: bytes) -> Iterator[Allocation]:
@@ -203,7 +199,7 @@ class Allocations:
             self.missing["kubelet"] = str(failure)
         if time.monotonic() - self._answered > KEPT:
             return []
-        self.source = str(self._kubelet)
+        self.source = f"{self._kubelet.socket}"
         return self._answer
 
     def close(self) -> None:

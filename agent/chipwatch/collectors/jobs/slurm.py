@@ -37,8 +37,8 @@ class SlurmJobs:
     def __init__(self, proc: Path, sys: Path, owners: Owners) -> None:
         """`proc` and `sys`: the host's /proc and /sys."""
         self._proc, self._sys, self._owners = proc, sys, owners
-        self.folders: list[tuple[Path, str]] = []
-        """slurmd's folders, with their paths as in /proc/PID/cgroup; found by `find`."""
+        self.folders: dict[str, Path] = {}
+        """slurmd's folders, by their paths as in /proc/PID/cgroup; found by `find`."""
         self._due = 0
         self.devices: dict[str, set[str]] = {}
         """Path of a job's cgroup -> devices that its environment names."""
@@ -69,16 +69,16 @@ class SlurmJobs:
             self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
         return jobs_by_path
 
-    def _find_folders(self) -> list[tuple[Path, str]]:
+    def _find_folders(self) -> dict[str, Path]:
         folder_by_path: dict[str, Path] = {}
         for root, point, _ in cgroup.cgroup_mounts(self._proc, self._sys):
             for folder in islice((match for name in FOLDERS for match in point.glob(name)), MAX_FOLDERS):
                 folder_by_path.setdefault(f"{root.rstrip('/')}/{folder.relative_to(point)}", folder)
-        return [(folder, path) for path, folder in folder_by_path.items()]
+        return folder_by_path
 
     def _list(self) -> Iterator[tuple[Path, str]]:
         """Yield slurmd's folder and the cgroup path of each job."""
-        for folder, path in self.folders:
+        for path, folder in self.folders.items():
             with suppress(OSError), os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if JOB.fullmatch(entry.name))
                 yield from ((folder, f"{path}/{name}") for name in names)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import ProcessUse
-from chipwatch.host.cgroup import cpu_list, field
+from chipwatch.host.cgroup import cpu_list
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.process_tree import ProcTree, Stat, stat_of
-from chipwatch.host.procfs import ProcessFiles, link, read, tcp_sockets
+from chipwatch.host.procfs import ProcessFiles, link, read, status_of, tcp_sockets
 
 MAX_PROCESSES: Final = 64
 """Most processes on accelerators that are read in a tick."""
@@ -128,8 +128,7 @@ class Waits:
     def _cpus_of(self, key: _Key, bound: Mapping[_Key, tuple[float, frozenset[int]]], now: float) -> frozenset[int]:
         """Return the CPUs on which a process may run, read at most once a minute; empty if unknown."""
         if not (kept := bound.get(key)) or now - kept[0] > REFRESH:
-            status = read(f"{self._proc}/{key[0]}/status").decode(errors="replace")
-            kept = now, frozenset(cpu_list(field(status, "Cpus_allowed_list:")))
+            kept = now, frozenset(cpu_list(status_of(self._proc, key[0], "Cpus_allowed_list:")))
         self._bound[key] = kept
         return kept[1]
 

@@ -37,12 +37,8 @@ WAIT_MS: Final = 20
 class RecordSplitter(LineSplitter):
     """Splits bytes into records: one on each line, or pretty-printed between lines with only `{` and `}`."""
 
-    what = "a record"
-
-    def __init__(self, report: Callable[[str], None], max_size: int = MAX_RECORD) -> None:
-        """`report`: called about records longer than `max_size` bytes."""
-        super().__init__(report, max_size)
-        self._lines: list[bytes] = []
+    what, max_size = "a record", MAX_RECORD
+    _lines: list[bytes]
 
     def wait_ms(self) -> int:
         """Return the milliseconds to wait for the rest of a record; 0 if none has begun."""
@@ -83,7 +79,7 @@ class RecordSplitter(LineSplitter):
 class NeuronMonitor(SupervisedProcess):
     """Runs neuron-monitor. Its period is the interval, so that each tick finds one record in the pipe."""
 
-    max_read, pipe_size = MAX_READ, PIPE_SIZE
+    max_read, pipe_size, splitter = MAX_READ, PIPE_SIZE, RecordSplitter
 
     def __init__(self, path: Path, period: int) -> None:
         """`period`: whole seconds."""
@@ -122,9 +118,6 @@ class NeuronMonitor(SupervisedProcess):
     def describe(self) -> str:
         """Return the program and its period."""
         return f"{self._path} every {self._period} s"
-
-    def _new_splitter(self) -> RecordSplitter:
-        return RecordSplitter(self._report)
 
 
 class Input:

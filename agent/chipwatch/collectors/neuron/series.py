@@ -8,6 +8,7 @@ runtimes, bytes and rates are sums, and latency is that of the slowest runtime.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -115,56 +116,43 @@ class Groups:
 
     def cores(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `neuroncore_counters`."""
-        number = self._reader.number
-        busiest: ValuesByLabels = {}
-        flops: ValuesByLabels = {}
-        physical: ValuesByLabels = {}
+        number, values = self._reader.number, defaultdict[Metric, ValuesByLabels](dict)
         for tag, group in entries:
             for key, core in self._reader.mapping(group.neuroncores_in_use, "neuroncores_in_use").items():
                 if type(core) is not Core:
                     self._reader.report("neuroncores_in_use: a core is not an object")
                     continue
                 share = number(core.neuroncore_utilization, "neuroncore_utilization", MAX_PERCENT)
-                _maximum(busiest, (tag, key), share)
+                _maximum(values[metrics.CORE_UTILIZATION], (tag, key), share)
                 if self._detailed:
                     rate = core.effective_flops if core.flops is None else core.flops
-                    _add(flops, (tag, key), number(rate, "flops"))
+                    _add(values[metrics.CORE_FLOPS], (tag, key), number(rate, "flops"))
                 if self._all and core.v3d is not None:
                     for index, value in self._physical(core.v3d):
-                        _maximum(physical, (tag, key, index), value)
-        yield from self._rows(metrics.CORE_UTILIZATION, busiest)
-        yield from self._rows(metrics.CORE_FLOPS, flops)
-        yield from self._rows(metrics.PHYSICAL_UTILIZATION, physical)
+                        _maximum(values[metrics.PHYSICAL_UTILIZATION], (tag, key, index), value)
+        return self._of(values)
 
     def memory(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `memory_used`, without loaded models."""
-        reader = self._reader
-        host: ValuesByLabels = {}
-        device: ValuesByLabels = {}
-        categories: ValuesByLabels = {}
-        cores: ValuesByLabels = {}
+        reader, values = self._reader, defaultdict[Metric, ValuesByLabels](dict)
         for tag, group in entries:
             used = reader.mapping(group.neuron_runtime_used_bytes, "neuron_runtime_used_bytes")
-            _add(host, (tag,), reader.number(used.get("host"), "host memory"))
-            _add(device, (tag,), reader.number(used.get("neuron_device"), "device memory"))
+            _add(values[metrics.HOST_MEMORY], (tag,), reader.number(used.get("host"), "host memory"))
+            _add(values[metrics.DEVICE_MEMORY], (tag,), reader.number(used.get("neuron_device"), "device memory"))
             if not self._detailed:
                 continue
             breakdown = reader.mapping(used.get("usage_breakdown"), "usage_breakdown")
             for name, value in reader.named(breakdown.get("host"), "usage_breakdown of the host"):
-                _add(categories, (tag, name), value)
+                _add(values[metrics.HOST_CATEGORY], (tag, name), value)
             of_cores = reader.mapping(breakdown.get("neuroncore_memory_usage"), "neuroncore_memory_usage")
             for key, core in of_cores.items():
                 for name, value in reader.named(core, "neuroncore_memory_usage"):
-                    _add(cores, (tag, key, name), value)
-        yield from self._rows(metrics.HOST_MEMORY, host)
-        yield from self._rows(metrics.DEVICE_MEMORY, device)
-        yield from self._rows(metrics.HOST_CATEGORY, categories)
-        yield from self._rows(metrics.CORE_MEMORY, cores)
+                    _add(values[metrics.CORE_MEMORY], (tag, key, name), value)
+        return self._of(values)
 
     def latency(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the latencies of `execution_stats`; none if nothing ran."""
-        basic: ValuesByLabels = {}
-        detailed: ValuesByLabels = {}
+        values = defaultdict[Metric, ValuesByLabels](dict)
         for tag, group in entries:
             for key, percentiles in self._reader.mapping(group.latency_stats, "latency_stats").items():
                 if key not in ("total_latency", "device_latency"):
@@ -173,9 +161,9 @@ class Groups:
                 for percentile, seconds in self._reader.named(percentiles, key):
                     if PERCENTILE.fullmatch(percentile):
                         is_basic = scope == "total" and percentile in BASIC_PERCENTILES
-                        _maximum(basic if is_basic else detailed, (tag, scope, percentile), seconds)
-        yield from self._rows(metrics.LATENCY, basic)
-        yield from self._rows(metrics.LATENCY_DETAIL, detailed)
+                        metric = metrics.LATENCY if is_basic else metrics.LATENCY_DETAIL
+                        _maximum(values[metric], (tag, scope, percentile), seconds)
+        return self._of(values)
 
     def vcpu(self, entries: Sequence[Entry]) -> Iterator[Row]:
         """Yield the rows of `neuron_runtime_vcpu_usage`."""
@@ -184,6 +172,9 @@ class Groups:
             for mode, value in self._reader.named(group.vcpu_usage, "vcpu_usage", MAX_PERCENT):
                 _maximum(busiest, (tag, mode), value)
         yield from self._rows(metrics.VCPU, busiest)
+
+    def _of(self, values: Mapping[Metric, ValuesByLabels]) -> Iterator[Row]:
+        return (row for metric, labelled in values.items() for row in self._rows(metric, labelled))
 
     def _physical(self, v3d: Any) -> Iterator[tuple[str, float]]:
         """Yield the utilization of physical cores; their keys are `nc_v3.0`, `nc_v3.1` ..., by the user guide."""

@@ -85,7 +85,7 @@ class Xids:
     def close(self) -> None:
         """Unregister from all events; keep the counts."""
         if self._set is not None:
-            nvml.call("nvmlEventSetFree", self._set)  # it may fail if a GPU is lost
+            nvml.functions["nvmlEventSetFree"](self._set)  # it may fail if a GPU is lost
         self._set, self._gpus = None, {}
 
     def _take(self) -> Iterator[tuple[Gpu, int, int]]:

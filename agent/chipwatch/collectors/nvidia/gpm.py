@@ -91,7 +91,7 @@ class Gpm:
     def close(self) -> None:
         """Free the samples; call it before NVML is closed."""
         for buffer in self._buffers:
-            nvml.call("nvmlGpmSampleFree", buffer)  # it may fail if a GPU is lost
+            nvml.functions["nvmlGpmSampleFree"](buffer)  # it may fail if a GPU is lost
         self._buffers = []
         self.restart()
 

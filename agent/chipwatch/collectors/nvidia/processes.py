@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from chipwatch.collectors.nvidia.query import UNSUPPORTED, NvmlQuery, Rows
 from chipwatch.contract.facts import DeviceProcess
 from chipwatch.host import nvml
-from chipwatch.host.cgroup import field
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
-from chipwatch.host.procfs import link, read
+from chipwatch.host.procfs import link, read, status_of
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.device import Part
@@ -32,8 +31,6 @@ SAMPLE: Final = Struct("I4xQI12x")
 """nvmlProcessUtilizationSample_t: PID, time, share of multiprocessors; shares of three other engines are skipped."""
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE (-1) in the bytes of a process."""
-MAX_STATUS: Final = 1 << 20
-"""Most bytes of /proc/PID/status, which lists all groups of its user."""
 MOST_PID: Final = 1 << 22
 """Largest PID: PID_MAX_LIMIT of Linux. Jetsons also list larger numbers, which are ignored."""
 TREE, ALL = "tree", "all"
@@ -192,8 +189,7 @@ class Tree:
 
     def _numbers(self, pid: int | str) -> list[int]:
         """Return the PIDs of a process in all its PID namespaces, from the namespace of /proc inwards."""
-        status = read(self._proc / str(pid) / "status", MAX_STATUS).decode(errors="replace")
-        return [int(word) for word in field(status, "NSpid:").split()]
+        return [int(word) for word in status_of(self._proc, pid, "NSpid:").split()]
 
 
 def is_contained(proc: Path) -> bool:

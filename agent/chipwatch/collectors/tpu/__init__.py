@@ -78,9 +78,8 @@ class RuntimeService:
 
     def close(self) -> None:
         """Close the channel."""
-        if self.channel is not None:
-            self.channel.close()
-            self.channel = None
+        close_all(self.channel)
+        self.channel = None
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
