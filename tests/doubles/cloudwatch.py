@@ -125,8 +125,8 @@ DENIED = Answer(
 )
 UNKNOWN_KEY = Answer(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
 EXPIRED = Answer(403, "ExpiredToken", "The security token included in the request is expired")
-HANG, SLOW, RESET, LOST = "hang", "slow", "reset", "lost"
-"""Never answer; answer in drips; reset the connection unheard; take the datums and close without an answer."""
+HANG, RESET, LOST = "hang", "reset", "lost"
+"""Never answer; reset the connection unheard; take the datums and close without an answer."""
 
 
 def refusing(*members: int, field: str = "Timestamp") -> Answer:
@@ -329,7 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == LOST:
             self._break(LOST)
         else:
-            self._answer(200, b"{}", "application/x-amz-json-1.0", (), slowly=fault == SLOW)
+            self._answer(200, b"{}", "application/x-amz-json-1.0", ())
 
     def _note(self, headers: dict[str, str], raw: bytes, end: int | str, code: str, datums: tuple[Datum, ...]) -> None:
         try:
@@ -344,9 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
         more = (("x-amzn-query-error", f"{answer.code};{'Sender' if answer.status < 500 else 'Receiver'}"),)
         self._answer(answer.status, json.dumps(told).encode(), "application/x-amz-json-1.0", more + answer.headers)
 
-    def _answer(
-        self, status: int, body: bytes, kind: str, headers: tuple[tuple[str, str], ...], *, slowly: bool = False
-    ) -> None:
+    def _answer(self, status: int, body: bytes, kind: str, headers: tuple[tuple[str, str], ...]) -> None:
         self.send_response(status)
         self.send_header("x-amzn-RequestId", str(uuid.uuid4()))
         self.send_header("Content-Type", kind)
@@ -354,9 +352,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()
-        for byte in body if slowly else (body,):
-            self.double.closing.wait(0.1 if slowly else 0)
-            self.wfile.write(bytes([byte]) if isinstance(byte, int) else byte)
+        self.wfile.write(body)
 
     def _break(self, how: str) -> None:
         self.close_connection = True

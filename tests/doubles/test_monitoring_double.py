@@ -127,38 +127,7 @@ def test_a_series_that_the_service_refuses_is_refused_alone(write, bad, said):
     assert said in message
 
 
-TAKEN = [
-    *(series(end=end) for end in (-25 * HOUR, 300 * S)),
-    *(counter(0, start) for start in (-1, -999 * HOUR)),
-    series(labels={"k" * 100: "é" * 1024}, start=0),
-    series("custom.googleapis.com/" + "a" * 178),
-    series("workload.googleapis.com/a_B/c1.d"),
-    series(resource=node("global", project_id="p")),
-    series(resource=node("k8s_node", location="us-central1-b", cluster_name="c", node_name="n")),
-    series(resource=node("aws_ec2_instance", instance_id="i-0", region="aws:us-east-1", aws_account="123456789012")),
-]
-
-
-@pytest.mark.parametrize("good", TAKEN)
-def test_a_series_at_a_limit_is_taken(write, good):
-    assert write(good) == ("OK", "", 0)
-
-
 # -- the rules of what came before
-
-
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        *((end, "Points must be written in order.") for end in (-20 * S, 0, MS - 1)),
-        *((end, "more frequently than the maximum sampling period") for end in (MS, 10 * S - 1)),
-        (10 * S, ""),
-    ],
-)
-def test_ends_rise_by_ten_seconds(write, end, said):
-    write(series())
-    _, message, refused = write(series(end=end))
-    assert (refused, said in message) == (int(bool(said)), True)
 
 
 @pytest.mark.parametrize(

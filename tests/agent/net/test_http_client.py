@@ -11,12 +11,13 @@ from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.http_client import HttpClient, proxy_of
 
 
-def test_an_answer_that_drips_ends_with_the_timeout():
+@pytest.mark.parametrize("begun", [b"", http(200, length=9)], ids=["nothing", "no body"])
+def test_an_answer_that_hangs_ends_with_the_timeout(begun):
     ended = threading.Event()
 
     def drip(_):
+        yield begun
         ended.wait(60)
-        return http(200)
 
     with RawServer([drip]) as server:
         client = HttpClient(server.url, timeout=0.5, max_bytes=1000)
@@ -25,9 +26,11 @@ def test_an_answer_that_drips_ends_with_the_timeout():
         ended.set()
 
 
-def test_headers_without_end_are_bounded():
-    with RawServer([b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000]) as server, pytest.raises(Retryable):
-        HttpClient(server.url, timeout=5, max_bytes=1000).post(b"x", {})
+@pytest.mark.parametrize("endless", [b"A: b\r\n" * 100_000, b"\r\n" + b"x" * 5_000_000], ids=["headers", "body"])
+def test_an_answer_without_end_is_bounded(endless):
+    with RawServer([b"HTTP/1.1 200 OK\r\n" + endless]) as server, pytest.raises(Retryable) as problem:
+        HttpClient(server.url, timeout=60, max_bytes=1_000_000).post(b"x", {})
+    assert "no complete answer" not in str(problem.value)
 
 
 def test_an_error_of_tls_names_a_port_without_tls():

@@ -60,7 +60,8 @@ def test_a_store_in_the_environment_of_the_tree_is_refused_in_words(make_sink, t
         make_sink(tracking_uri=None, pid=tree("MLFLOW_TRACKING_URI", "sqlite:///x.db"))
 
 
-def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, points):
+@pytest.mark.parametrize("status", ["RUNNING", "FINISHED"])
+def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, points, status):
     """As a script with `with mlflow.start_run():` starts one."""
     pid = tree()
     double.add("r2").tags["mlflow.source.name"] = "/home/ada/elsewhere.py"
@@ -70,15 +71,7 @@ def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, 
     ):
         make_sink(run=None, pid=pid)
     program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
-    double.add("r3").tags["mlflow.source.name"] = program
-    make_sink(run=None, pid=pid).write(points(1))
-    assert len(double.runs["r3"].rows) == 1
-
-
-def test_a_run_that_the_command_has_started_and_ended_is_taken_too(make_sink, tree, double, points):
-    pid = tree()
-    program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
-    double.add("r3", status="FINISHED").tags["mlflow.source.name"] = program
+    double.add("r3", status=status).tags["mlflow.source.name"] = program
     make_sink(run=None, pid=pid).write(points(1))
     assert len(double.runs["r3"].rows) == 1
 
