@@ -10,6 +10,7 @@ from tests.examples import examples
 
 from chipwatch.contract.facts import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.jobs.ledger import STATE, sums_of
 from chipwatch.jobs.processor import JobsProcessor
 
 JOBS = [
@@ -159,3 +160,36 @@ def test_the_energy_of_all_states_is_what_the_counter_of_the_device_rose(ticks):
     assert all(row["energy"] == pytest.approx(sum(row["joules"].values())) for row in rows)
     of_jobs = sum(row["energy"] for row in rows)
     assert of_jobs + by_state.get(("0", "free"), 0.0) <= rise + 1e-3
+
+
+ends = st.sampled_from([None, None, None, "stop", "kill"])
+
+
+@given(st.lists(st.tuples(ticks, ends), min_size=2, max_size=25))
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_over_restarts_no_time_is_charged_twice(machine):
+    run, kept, passed, sent = Run(), b"", 0, {}
+    newest, at = run.moment, run.at
+    for n, (told, end) in enumerate(machine):
+        points = [point for point in run.tick(told) if point.metric.kind == "counter" and "job" in point.dims]
+        for point in points if end != "kill" else ():  # the kill comes before the ledger is saved, and they are sent
+            value, start = sent.get((point.metric.name, point.dims), (0.0, None))
+            assert point.value >= value or point.start_time != start
+            sent[point.metric.name, point.dims] = point.value, point.start_time
+        # While the agent is stopped there is only the clock to go by.
+        passed += max(0, run.moment - newest, run.at - at) if n else 0
+        newest, at = max(newest, run.moment) if n else run.moment, run.at  # nothing was read before the first tick
+        answer = run.processor.answer()
+        charged, held = answer["charged_seconds"], answer["allocated_seconds"]
+        assert abs(charged - held) < 1e-6 * len(machine)
+        accounts = run.processor._ledger.accounts.values()
+        total = sum(sum(sums_of(sums, STATE).values()) for one in accounts for sums in (one.sums, one.earlier))
+        assert total <= len(PLACES) * passed + 1000
+        if end is None or not kept:
+            kept = run.processor.saved() or kept
+        if end:
+            kept = (run.processor.saved() if end == "stop" else None) or kept
+            run.processor = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS, dollars_per_hour=2.0))
+            run.processor.restore(kept)
+            again, before = json.loads(run.processor.saved()), json.loads(kept)
+            assert again == before | {"accounts": before["accounts"][: 2 * MOST_JOBS]}
