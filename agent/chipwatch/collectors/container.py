@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given, Needs
@@ -19,6 +18,7 @@ from chipwatch.host.cgroup import Cgroup, CgroupLimits, GroupFiles
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import stat_of
 from chipwatch.host.procfs import close_all, epoch
+from chipwatch.host.prompt import PromptCollector
 
 # fmt: off
 CPU_UTILIZATION = gauge(
@@ -50,7 +50,7 @@ CONTAINER = re.compile(
 """Matches a cgroup path up to the innermost container, but not docker.service and containerd.service."""
 
 
-class ContainerCollector(Collector):
+class ContainerCollector(PromptCollector):
     """Reads the cgroup of the container that this process runs in."""
 
     metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
@@ -79,9 +79,6 @@ class ContainerCollector(Collector):
         self._counters = Counters()
         self._due = 0
         self._last: tuple[int, int] | None = None
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         self._level = given.level

@@ -11,7 +11,6 @@ from operator import sub
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
@@ -19,6 +18,7 @@ from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
+from chipwatch.host.prompt import PromptCollector
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Columns of /proc/stat. The further columns `guest` and `guest_nice` are part of user and nice: proc(5)."""
@@ -71,7 +71,7 @@ def _core(name: str, **mode: str) -> Dimensions:
     return Dimensions(cpu=name.removeprefix("cpu"), **mode)
 
 
-class CpuCollector(Collector):
+class CpuCollector(PromptCollector):
     """
     Computes shares of time from the clock ticks between two readings.
 
@@ -98,9 +98,6 @@ class CpuCollector(Collector):
         self._last: Times = {}
         self._kept: LastValues | None = None
         self._lives: dict[Dimensions, Life] = {}
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         self._level = given.level

@@ -15,13 +15,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.facts import RiseEvidence
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.pace import CALM, ZEROS, Pace
 from chipwatch.host.procfs import OpenFile, boot_time, text
+from chipwatch.host.prompt import PromptCollector
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.host.xid import action_of, is_applications_own
 
@@ -191,7 +191,7 @@ class KernelCounts(msgspec.Struct):
     """Kind -> time and text of its last message."""
 
 
-class KernelCollector(Collector):
+class KernelCollector(PromptCollector):
     """
     Counts the kernel's messages since the boot, each exactly once, also across a restart of the agent.
 
@@ -218,9 +218,6 @@ class KernelCollector(Collector):
         self._kept = KernelCounts("")
         self._read_at: int | None = None
         """Time of the last complete reading (ns since the epoch)."""
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         self._given, self._read_at = given, None

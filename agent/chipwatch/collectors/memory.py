@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.procfs import SystemSource, close_all
+from chipwatch.host.prompt import PromptCollector
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
 USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")
@@ -50,7 +50,7 @@ def _psutil_memory(psutil: Any) -> _Memory:
     return _Memory(memory.total, memory.available, swap.total, swap.used)
 
 
-class MemoryCollector(Collector):
+class MemoryCollector(PromptCollector):
     """Reads memory and swap. Used memory is total minus available, as in psutil 7.2."""
 
     @dataclass(frozen=True, slots=True)
@@ -65,9 +65,6 @@ class MemoryCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: SystemSource[_Memory] | None = None
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         self._level = given.level

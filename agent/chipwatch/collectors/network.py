@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
@@ -20,6 +19,7 @@ from chipwatch.host.ethtool import DriverCounters, Ethtool, ethtool
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import CALM, Pace
 from chipwatch.host.procfs import KeptFile, SystemSource, close_all, open_kept
+from chipwatch.host.prompt import PromptCollector
 
 EXCEEDED: Final = counter(
     "network.allowance.exceeded", "{packet}", "Packets that were queued or dropped since a limit was reached.",
@@ -167,7 +167,7 @@ def _source(proc: Path, table: DeviceTable) -> SystemSource[Counts]:
         return SystemSource(proc / "net/dev", *how)
 
 
-class NetworkCollector(Collector):
+class NetworkCollector(PromptCollector):
     """
     Reads the counters of interfaces, of TCP, and of the cloud's limits.
 
@@ -198,9 +198,6 @@ class NetworkCollector(Collector):
         self._pace, self._tcp_pace = Pace(ALLOWANCES_EVERY), Pace(CALM)
         self._kept: LastValues | None = None
         self._counters = Counters()
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         """Open the files; raise Unavailable if there is no interface to count."""

@@ -10,11 +10,11 @@ from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.procfs import KeptFile, close_all
+from chipwatch.host.prompt import PromptCollector
 
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time (ns) between two readings for a share."""
@@ -51,7 +51,7 @@ def _read(metric: Metric, file: KeptFile) -> _Stalls:
     return _Stalls(metric, file, now, totals)
 
 
-class PressureCollector(Collector):
+class PressureCollector(PromptCollector):
     """Computes shares from the stall time between two readings of /proc/pressure (Linux 4.20 and later)."""
 
     @dataclass(frozen=True, slots=True)
@@ -66,9 +66,6 @@ class PressureCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._folder = config.proc / "pressure"
         self._stalls: dict[str, _Stalls] = {}
-
-    def waits(self) -> bool:
-        return False
 
     def open(self, given: Given) -> None:
         self._level = given.level

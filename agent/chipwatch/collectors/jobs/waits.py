@@ -35,7 +35,6 @@ REFRESH: Final = 60.0
 """Seconds for which a reading of a process's CPU affinity is used."""
 LISTED: Final = 10.0
 """Seconds after which all threads are asked for children again; until then, the main thread and those that had some."""
-SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 ESTABLISHED: Final = 1
 """State of a connected TCP socket: include/net/tcp_states.h."""
 REQUEST: Final = struct.Struct("=IHHII BBBBI 48x")
@@ -159,8 +158,8 @@ class Waits:
             if tables["diag"]:
                 sockets = {target for _, target in open_files(self._proc, pid)} & tables["diag"]
         sockets.discard("socket:[0]")  # connections that nobody has accepted yet
-        switches = SWITCHES.search(read(f"{self._proc}/{pid}/status")) if sockets else None
-        return _Wait(stat.began, frozenset(sockets), int(switches[1])) if switches else None
+        switches = status_of(self._proc, pid, "voluntary_ctxt_switches:") if sockets else ""
+        return _Wait(stat.began, frozenset(sockets), int(switches)) if switches else None
 
     def _established(self, pid: int, tables: dict[str, set[str]]) -> set[str]:
         """Return the connected sockets without unread data in the network namespace of a process."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
@@ -17,6 +16,7 @@ from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.owners import MAX_BYTES, PERMISSION, Owners
 from chipwatch.host.procfs import read
+from chipwatch.host.prompt import PromptCollector
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nccl.service import RasService
@@ -45,7 +45,7 @@ ELSEWHERE: Final = "its NCCL listens in another network namespace: run the agent
 HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
 
 
-class NcclCollector(Collector):
+class NcclCollector(PromptCollector):
     """Finds and asks the RAS service of each job on this machine, one after another, on a separate thread."""
 
     metrics = tuple(FIGURES)
@@ -110,9 +110,6 @@ class NcclCollector(Collector):
                     sums[metric, dims] = sums.get((metric, dims), 0) + value
         for (metric, dims), value in sums.items():
             yield metric.point(at, value, dims, start_time=starts[dims] if metric is COLLECTIVES else None)
-
-    def waits(self) -> bool:
-        return False
 
     def facts(self) -> list[JobCollectives]:
         """Return the last answer about each job, what dumps say, and problems."""

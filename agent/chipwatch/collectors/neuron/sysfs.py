@@ -20,7 +20,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import close_all, number, open_kept, text
+from chipwatch.host.procfs import close_all, count, number, open_kept, text
 from chipwatch.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
@@ -58,9 +58,8 @@ class _Device:
         if self._power and (share := _power(self._power.read(), at, report)) is not None:
             yield metrics.POWER.point(at, share, self._dims)
         if self._repairable:
-            count = self._repairable.read().strip()
-            if count.isdigit() and len(count) < 20 and int(count) < LARGEST:
-                yield self._counters.point(metrics.ECC_REPAIRABLE, at, int(count), self._dims)
+            if (events := count(self._repairable.read())) is not None and events < LARGEST:
+                yield self._counters.point(metrics.ECC_REPAIRABLE, at, events, self._dims)
             else:
                 report(f"{REPAIRABLE}: not a count")
 
@@ -70,7 +69,7 @@ class _Device:
             yield metrics.LINKS.point(at, len(re.findall(r"\d+", text(linked))), self._dims)
         for name, kind in ERRORS.items():
             files = self._folder.glob(f"neuron_core*/stats/status/{name}/total")
-            counts = {file.parts[-5]: count for file in files if (count := number(file)) is not None}
+            counts = {file.parts[-5]: errors for file in files if (errors := number(file)) is not None}
             if counts:
                 yield self._counters.total(metrics.ERRORS_OF_DEVICE, at, counts, self._dims | {"error": kind})
 

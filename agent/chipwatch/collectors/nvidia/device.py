@@ -18,6 +18,7 @@ from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.host import nvml
+from chipwatch.host.procfs import close_all
 
 MOST_MIB: Final = 1 << 24
 """Largest possible rate of a link (MiB/s)."""
@@ -75,8 +76,7 @@ class Part:
 
     def close(self) -> None:
         """Free the driver's resources."""
-        if self.gpm:
-            self.gpm.close()
+        close_all(self.gpm)
 
     def running(self) -> dict[int, int | None]:
         """Return the driver's PID -> bytes in use, None if unknown; raise Lost."""
@@ -232,9 +232,7 @@ class Gpu(Part):
 
     def close(self) -> None:
         """Free the driver's resources, including the instances'."""
-        super().close()
-        for instance in self.instances.values():
-            instance.close()
+        close_all(self.gpm, *self.instances.values())
 
     def _read_all(self, now: int, *, slow: bool) -> None:
         """Add all readings to the points; raise Lost."""

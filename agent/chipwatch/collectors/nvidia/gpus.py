@@ -22,6 +22,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.facts import Device, DeviceActivity, DeviceProcess
 from chipwatch.host import nvml
 from chipwatch.host.pace import SLOW, Pace
+from chipwatch.host.procfs import close_all
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia import NvidiaCollector
@@ -203,9 +204,7 @@ class Gpus:
         """Close NVML, unless the parent process has opened it before a fork."""
         if self.process != os.getpid():
             return
-        self._xids.close()
-        for gpu in self._gpus.values():
-            gpu.close()
+        close_all(self._xids, *self._gpus.values())
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,6 +20,7 @@ from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.contract.errors import os_text
 from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.sampler import Sampler
+from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.child_call import ask_child
 from chipwatch.jobs.verdict.callers import STARTED
 from chipwatch.jobs.verdict.events import WATCHED, EventHistory
@@ -55,14 +55,8 @@ def _left(seconds: float) -> float:
 def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
     """Return what a machine of this type has; if that is not known, add the reason to `unknown`."""
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
-
-    def find_out() -> None:
-        with contextlib.suppress(UnknownIdentity):
-            identity.start()
-
-    asking = threading.Thread(target=find_out, daemon=True)
-    asking.start()
-    asking.join(_left(LAST_SHARE * timeout))
+    with contextlib.suppress(UnknownIdentity, TimeoutError):
+        BlockingCall(identity.start, "identity").ask(_left(LAST_SHARE * timeout))
     type_ = (identity.known() or NO_DIMENSIONS).get("instance_type")
     if text := known_instances().get(type_ or ""):
         return parse(text)
