@@ -6,13 +6,11 @@ The standard library's client reads headers with its parser of mail: that costs 
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    import socket
+from typing import Final, NamedTuple
 
 MAX_LINE: Final = 1 << 16
 """Most bytes of a line."""

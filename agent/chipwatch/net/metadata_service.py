@@ -98,10 +98,14 @@ class MetadataService:
         return head.status, body, head.headers
 
 
-def parse_json(body: bytes, shape: type[T], wrong: str) -> T:
-    """Return the JSON in `body` as a `shape`; raise NoMetadata with the message `wrong` if it is something else."""
+def parse_json(body: bytes, shape: type[T], wrong: str, *, strict: bool = True) -> T:
+    """
+    Return the JSON in `body` as a `shape`; raise NoMetadata with the message `wrong` if it is something else.
+
+    If not `strict`, a number may also be a text.
+    """
     try:
-        return msgspec.json.decode(body, type=shape)
+        return msgspec.json.decode(body, type=shape, strict=strict)
     except (ValueError, RecursionError):  # malformed, or nested too deep
         raise NoMetadata(wrong) from None
 

@@ -65,11 +65,7 @@ Answer = Callable[[Request], Response | Callable[[], Response]]
 
 
 class BadRequest(Exception):
-    """The request is malformed; `status` is the answer's, and the message is its body."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+    """The request is malformed; its arguments are the status and the text of the answer."""
 
 
 class _Connection:
@@ -231,7 +227,7 @@ class PageServer:
             request, version = parse(head)
         except BadRequest as problem:
             connection.received, connection.closing = b"", True
-            self._put(connection, _text(problem.status, str(problem)), is_head=False)
+            self._put(connection, _text(*problem.args), is_head=False)
             return True
         connection.received, is_head = rest, request.method == "HEAD"
         response = self._respond(connection, request, version)

@@ -50,7 +50,7 @@ class Announcements:
         if first := route.first_points(interval):
             text += f"; first points in about {_seconds(first)}"
         if sink.limits.durable:
-            where = self._folder if route.spool.file.is_open else "memory only"
+            where = self._folder if route.spool.file.store else "memory only"
             kept = self._before[route.name]["kept"]
             text += f"; unsent points are kept in {where} (now {kept:,})"
         return f"{route.name}: {text}"

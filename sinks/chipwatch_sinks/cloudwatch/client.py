@@ -63,8 +63,6 @@ class CloudwatchClient:
 
         Return which of its `count` datums the service names as refused, with reasons; then it has stored none.
         """
-        if self._http is None:
-            self.connect()
         assert self._http is not None
         headers = HEADERS
         if self._compress and len(body) >= COMPRESS_FROM:
@@ -82,10 +80,9 @@ class CloudwatchClient:
         raise self._signer.expired(str(blame)) if isinstance(blame, Stale) else blame
 
     def close(self) -> None:
-        """Drop the connection; the next `put` reads the credentials again."""
-        http, self._http = self._http, None
-        if http is not None:
-            http.close()
+        """Drop the connection; the next `put` makes another."""
+        if self._http is not None:
+            self._http.close()
 
     def _compare_clocks(self, headers: Mapping[str, str]) -> None:
         """Report the service's time; warn once if this clock differs much."""

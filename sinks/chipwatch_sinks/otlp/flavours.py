@@ -220,7 +220,6 @@ class Flavour:
 
     def check(self, dims: Mapping[str, str], given: Mapping[str, str]) -> None:
         """Raise Refused if these dimensions and resource attributes lack what the receiver needs."""
-        return
 
     def judge(self, problem: Exception) -> Exception:
         """Return the exception to raise for an error of the receiver."""
@@ -228,7 +227,6 @@ class Flavour:
 
     def worked(self) -> None:
         """Note that the receiver took a request."""
-        return
 
 
 class Cloudwatch(Flavour):

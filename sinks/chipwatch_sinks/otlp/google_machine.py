@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net import metadata_service
-from chipwatch.net.faults import is_printable
 
 PROJECT: Final = f"{metadata_service.ROOT}/project/project-id"
 TOKEN: Final = f"{metadata_service.ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
@@ -34,17 +33,8 @@ FILES: Final = ("application_default_credentials.json", "certificate_config.json
 class TokenGrant(msgspec.Struct):
     """The metadata server's answer: a token, and the seconds until its end."""
 
-    access_token: str
+    access_token: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]+\Z")]  # what a header can carry
     expires_in: float
-
-
-def grant_of(body: bytes) -> TokenGrant | None:
-    """Return the token in an answer, or None if it has none that a header can carry."""
-    try:
-        grant = msgspec.json.decode(body, type=TokenGrant, strict=False)  # the seconds may be a text
-    except (ValueError, RecursionError):
-        return None
-    return grant if grant.access_token and is_printable(grant.access_token) else None
 
 
 class MachineToken:
@@ -60,14 +50,13 @@ class MachineToken:
         """Return the header with the token; raise Refused or Retryable."""
         asked = time.monotonic()
         if asked >= self._until:
-            try:
-                grant = grant_of(_get(self._service, TOKEN))
+            wrong = f"{self._service.url} gives no token"
+            try:  # the seconds may be a text
+                grant = metadata_service.parse_json(_get(self._service, TOKEN), TokenGrant, wrong, strict=False)
             except _NoAccount as problem:
                 raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
             except metadata_service.NoMetadata as problem:
                 raise Retryable(f"Google credentials: {problem}") from None
-            if grant is None:
-                raise Retryable(f"Google credentials: {self._service.url} gives no token")
             self._token, self._until = grant.access_token, asked + grant.expires_in - MARGIN
         return {"authorization": f"Bearer {self._token}"}
 

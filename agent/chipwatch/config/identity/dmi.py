@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.config.identity.names import places
-from chipwatch.config.identity.source import IdentityAnswer, IdentitySource, Word, fit
+from chipwatch.config.identity.source import IdentityAnswer, IdentitySource, Word, fit, read_text
 
 PATTERNS: Final = {
     "instance_id": re.compile("i-[0-9a-f]{8,17}"), "instance_type": re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+"),
@@ -41,7 +41,7 @@ class DmiTables(IdentitySource):
         vendor = self._dmi("sys_vendor")
         if self.is_fargate or vendor == "Amazon EC2":
             return not self.is_fargate
-        hypervisor = _read(self._sys / "hypervisor" / "uuid")
+        hypervisor = read_text(self._sys / "hypervisor" / "uuid", MAX_BYTES)
         uuids = hypervisor.lower(), self._dmi("product_uuid").lower()
         starts = {start for uuid in uuids for start in (uuid[:3], uuid[6:8] + uuid[4:5])}
         is_amazon = "ec2" in starts or "amazon" in self._dmi("bios_version").lower()
@@ -78,13 +78,4 @@ class DmiTables(IdentitySource):
         return IdentityAnswer(self.found, "" if self.is_ec2 else self.why)
 
     def _dmi(self, name: str) -> str:
-        return _read(self.folder / name)
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file, or "" if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES).decode(errors="replace").strip()
-    except OSError:
-        return ""
+        return read_text(self.folder / name, MAX_BYTES)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.config.identity.names import NAMES, places
-from chipwatch.config.identity.source import IdentityAnswer, IdentitySource, Word, fit
+from chipwatch.config.identity.source import IdentityAnswer, IdentitySource, Word, fit, read_text
 from chipwatch.contract.owner import ECS, Owner
 from chipwatch.contract.owner import KUBERNETES as KUBERNETES_KIND
 from chipwatch.contract.owner import SLURM as SLURM_KIND
@@ -91,7 +91,7 @@ class Kubernetes(IdentitySource):
         self._env, self._namespace = env, account / "namespace"
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        namespace = self._read_namespace()
+        namespace = read_text(self._namespace, MAX_BYTES)
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
         env = {name: value for name, value in self._env.items() if inside or name.startswith("K8S_")}
         words = _from_variables(KUBERNETES, env)
@@ -102,13 +102,6 @@ class Kubernetes(IdentitySource):
         words = fit({"k8s_pod": self._host_name(words)}, "HOSTNAME") | words
         missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in words]
         return IdentityAnswer(words, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
-
-    def _read_namespace(self) -> str:
-        try:
-            with self._namespace.open("rb") as file:
-                return file.read(MAX_BYTES).decode()
-        except (OSError, UnicodeDecodeError):
-            return ""
 
     def _host_name(self, found: Mapping[str, Word]) -> str:
         name = self._env.get("HOSTNAME", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -79,6 +80,15 @@ def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:
         for word, value in values.items()
         if isinstance(value, str) and value.strip().isprintable() and 0 < len(value.strip()) <= MAX_LENGTH
     }
+
+
+def read_text(file: Path, most: int) -> str:
+    """Return the text of a file, of which at most `most` bytes are read; "" if it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(most).decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def values_in(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> dict[str, Word]:

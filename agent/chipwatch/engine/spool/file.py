@@ -198,17 +198,13 @@ class SpoolFile:
         self.path = path
         """Path of the file; None: the points are in memory only."""
         self.store: Store | None = None
+        """The open file, which takes points; None while it is not open."""
         self.pending: PendingEnds | None = None
         self.lock = threading.Lock()
         self.logger = Notices(log, "sink", f"spool {name}")
         self.faults = self.logger.counts
         """Number of failures of the file, by kind."""
         self._state, self._on_lost = state, on_lost
-
-    @property
-    def is_open(self) -> bool:
-        """True while the file is open and takes points."""
-        return self.store is not None
 
     def open(self) -> Content | None:
         """Open the file, or make it; return its content, or None if there is nothing to open or it fails."""

@@ -147,7 +147,7 @@ class Spool:
                 common = chunk.common
                 taken.extend(islice(chunk.points, chunk.done, chunk.done + most - len(taken)))
                 self._in_flight += 1
-            if not taken and self._queue and self.file.is_open:
+            if not taken and self._queue and self.file.store:
                 raise Retryable("the spool's file cannot be read now")
             return taken, common
 
@@ -200,7 +200,7 @@ class Spool:
 
     def _save(self) -> None:
         """Write the chunks that are only in memory, except taken ones; if the disk fails, they stay in memory."""
-        if not self.file.is_open and not self._in_flight:
+        if not self.file.store and not self._in_flight:
             self._open()
         if not self.file.flush():
             return

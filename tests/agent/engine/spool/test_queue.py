@@ -404,7 +404,7 @@ def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled,
     second = spooled()
     second.append(points(range(100, 103)))
     assert set(second.file.faults) == {"busy"}
-    assert not second.file.is_open, "the start of a run says so"
+    assert not second.file.store, "the start of a run says so"
     assert "in use by another agent" in caplog.text
     assert drain(second) == [100, 101, 102]
     second.close()
