@@ -19,6 +19,7 @@ from chipwatch.config.identity.names import WORDS
 from chipwatch.config.load import FRAME_KEYS, SHARED
 from chipwatch.config.naming import rename as names
 from chipwatch.config.naming.profiles import PROFILES
+from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level, counter, gauge
 from chipwatch.contract.errors import Refused, Retryable, Unavailable
@@ -264,5 +265,5 @@ def test_a_run_with_the_standard_output_loads_no_cloud(agent):
 def test_a_sink_takes_every_metric_of_ours_under_every_name(name, profile):
     cls = loaded(plugins.SINKS, name)
     metrics = [metric for of in catalogue().values() for metric in of]
-    rename = names.renamer(profile)
-    assert not list(faults(name, cls(cls.Config()), {"site": "x"}, WORDS[:5], metrics, rename=rename))
+    config = Config(dims={"site": "x"}, common_dims=WORDS[:5])
+    assert not list(faults(name, cls(cls.Config()), config, metrics, names.renamer(profile)))
