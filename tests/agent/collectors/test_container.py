@@ -1,8 +1,6 @@
 import shutil
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from chipwatch.collectors.container import (
@@ -20,7 +18,6 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.plugin import Given
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
-LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")
 ID = "0ac949292b659a21e0037c91c7149f6fea12235ae4c5840d8448714081973154"
 SECOND = 1_000_000_000
 GIB = 1 << 30
@@ -284,27 +281,6 @@ def test_the_agents_affinity_is_used_only_without_a_cpu_set(box):
     box.now += REFRESH
     list(collector.collect(0))
     assert collector._limits.cpus == 1
-
-
-@LINUX
-def test_the_real_cgroup_of_this_process_is_plausible():
-    collector = ContainerCollector(ContainerCollector.Config(when="always"))
-    try:
-        collector.open(Given())
-    except Unavailable as error:
-        pytest.skip(str(error))
-    list(collector.collect(0))
-    ends = time.process_time() + 0.1
-    while time.process_time() < ends:
-        pass
-    points = {point.metric.name: point.value for point in collector.collect(0)}
-    if "container.cpu.utilization" in points:
-        assert 0 < points["container.cpu.utilization"] <= 100
-    if "container.memory.used" in points:
-        assert 0 < points["container.memory.used"] <= psutil.virtual_memory().total
-        assert points["container.memory.utilization"] == pytest.approx(
-            100 * points["container.memory.used"] / points["container.memory.limit"]
-        )
 
 
 def starts(points):

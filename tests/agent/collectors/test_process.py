@@ -246,14 +246,6 @@ def test_memory_utilization_is_at_most_100_despite_shared_pages(machine, watch):
     assert points[MEMORY_UTILIZATION] == 100.0
 
 
-def test_a_member_that_ended_adds_only_its_time_since_the_last_reading(machine, watch):
-    machine.process(11, 10, own=1000, reaped=200)
-    watch()
-    machine.gone(11)
-    machine.process(10, 1, own=5, reaped=1230)
-    assert watch()[CPU_UTILIZATION] == share(35)
-
-
 def test_a_parent_that_ignores_its_children_is_corrected_for_a_limited_time(machine, watch):
     machine.process(11, 10, own=10_000)
     watch()

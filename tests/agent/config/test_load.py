@@ -193,8 +193,24 @@ def test_a_sink_named_twice_is_one():
         ("names = [1]", "names: expected a text, got a list"),
         ("collectors.disc = {}", "collectors.disc: no such collector; did you mean disk?"),
         ("sinks.stdot = {}", "sinks.stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
+        ("sinks.ops = {type = 'mein'}", "sinks.ops.type: no such sink 'mein'; did you mean mine?"),
+        ("sinks.ops = {type = 3}", "sinks.ops.type: expected a text, got 3"),
+        ("sinks.mine-2 = {}", "sinks.mine-2: no such sink; did you mean mine? (or set type in [sinks.mine-2])"),
+        (
+            "sinks.'../ops' = {type = 'mine'}",
+            "sinks.../ops: a sink's name is letters and digits, with single - or _ between them",
+        ),
+        (
+            "sinks.a__b = {type = 'mine'}",
+            "sinks.a__b: a sink's name is letters and digits, with single - or _ between them",
+        ),
+        (
+            "sinks = {a-b = {type = 'mine'}, A_b = {type = 'mine'}}",
+            "sinks.A_b: too similar to sinks.a-b, since both would have the variables CHIPWATCH_SINKS__A_B__...; rename one",
+        ),
     ],
 )
+@pytest.mark.usefixtures("mine")
 def test_a_wrong_file_is_refused_by_its_name_and_path(toml, text, line):
     file = toml(text)
     assert refusal(load, file, {}, NOTHING) == f"{file}: {line}"
@@ -394,7 +410,7 @@ class Mine(Sink):
 @pytest.fixture
 def mine(others):
     """A sink of somebody else's, installed as `mine`."""
-    others.add("mine_module", SOURCE, sinks=[("mine", "Mine"), ("my-other", "Mine")])
+    others.add("mine_module", SOURCE, sinks=[("mine", "Mine")])
     return plugins.load(plugins.SINKS, "mine")
 
 
@@ -406,11 +422,6 @@ def test_the_environment_of_a_plugin_beats_its_table(mine):
     config = Config(sinks={"mine": {"region": "file", "tries": 5}})
     env = {"CHIPWATCH_SINKS__MINE__REGION": "env", "CHIPWATCH_SINKS__MINE__LABELS__TEAM": "ml"}
     assert options(mine, config, env) == mine.Config(region="env", tries=5, labels={"team": "ml"})
-
-
-def test_a_dash_in_a_plugins_name_is_an_underscore_in_the_environment(mine):
-    env = {"CHIPWATCH_SINKS__MY_OTHER__REGION": "env"}
-    assert options(mine, Config(), env, "my-other").region == "env"
 
 
 def test_general_options_reach_every_plugin_that_has_such_a_field(mine):
@@ -507,31 +518,6 @@ def test_the_environment_reaches_a_sink_by_its_name_and_may_say_its_kind(mine):
     assert sink_options("Science-2", config, env).window == 7
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("sinks.ops = {type = 'mein'}", "sinks.ops.type: no such sink 'mein'; did you mean mine?"),
-        ("sinks.ops = {type = 3}", "sinks.ops.type: expected a text, got 3"),
-        ("sinks.mine-2 = {}", "sinks.mine-2: no such sink; did you mean mine? (or set type in [sinks.mine-2])"),
-        (
-            "sinks.'../ops' = {type = 'mine'}",
-            "sinks.../ops: a sink's name is letters and digits, with single - or _ between them",
-        ),
-        (
-            "sinks.a__b = {type = 'mine'}",
-            "sinks.a__b: a sink's name is letters and digits, with single - or _ between them",
-        ),
-        (
-            "sinks = {a-b = {type = 'mine'}, A_b = {type = 'mine'}}",
-            "sinks.A_b: too similar to sinks.a-b, since both would have the variables CHIPWATCH_SINKS__A_B__...; rename one",
-        ),
-    ],
-)
-def test_a_wrong_kind_or_name_of_a_sink_is_refused(mine, toml, text, line):
-    file = toml(text)
-    assert refusal(load, file, {}, NOTHING) == f"{file}: {line}"
-
-
 # -- what the frame does for a sink ---------------------------------------------------------------------------------
 
 
@@ -571,11 +557,8 @@ class Nested:
     seed: bytes = b""
 
 
-def test_the_one_wrong_item_of_a_bounded_list_is_named():
+def test_the_one_wrong_item_of_a_list_is_named():
     assert refusal(convert, Nested, {"ports": [1, "x"]}, "c") == "c.ports[1]: expected a whole number, got 'x'"
-
-
-def test_the_one_wrong_item_deep_inside_is_named():
     line = refusal(convert, Nested, {"ways": {"a": ["up"], "b": ["up", "left"]}}, "c")
     assert line == "c.ways.b[1]: no such choice 'left'; choose from: up, down"
 

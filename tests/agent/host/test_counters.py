@@ -58,15 +58,6 @@ def test_a_sum_never_falls_and_is_what_its_members_gained(readings):
     assert steps[-1] == pytest.approx(sum(gained([reading.get(name) for reading in readings]) for name in "abc"))
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.booleans()), min_size=1))
-def test_a_member_that_reports_a_single_0_now_and_then_changes_no_sum(steps):
-    values = [*itertools.accumulate((gain for gain, _ in steps), initial=1)]
-    readings = [
-        [value, 0, value] if fails else [value] for value, (_, fails) in zip(values, [(0, False), *steps], strict=True)
-    ]
-    assert totals(*({"a": value} for reading in readings for value in reading))[-1] == values[-1] - values[0]
-
-
 def test_points_of_one_metric_are_counted_apart_by_their_dimensions():
     counters, one, other = Counters(), Dimensions(kind="one"), Dimensions(kind="other")
     counters.total(SENT, 1, {"a": 5}, one)

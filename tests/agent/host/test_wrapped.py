@@ -56,29 +56,22 @@ def test_the_exit_code_is_the_childs_or_128_and_the_signal_that_ended_it(end, co
     assert python(end).code() == code
 
 
-def test_a_command_that_is_not_there_is_127(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("nothing", 127, "command not found"),
+        ("data", 126, "Permission denied"),
+        ("", 126, "Permission denied"),
+        ("script", 126, "the program that its first line names was not found"),
+    ],
+)
+def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_executed_126(tmp_path, name, code, says):
+    (tmp_path / "data").write_text("no program")
+    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
     with pytest.raises(NotStarted) as caught:
-        WrappedCommand([str(tmp_path / "nothing")])
-    assert (caught.value.code, str(caught.value)) == (127, f"{tmp_path / 'nothing'}: command not found")
-
-
-def test_a_command_that_cannot_be_executed_is_126(tmp_path):
-    file = tmp_path / "data"
-    file.write_text("no program")
-    for path in (file, tmp_path):
-        with pytest.raises(NotStarted) as caught:
-            WrappedCommand([str(path)])
-        assert (caught.value.code, str(caught.value)) == (126, f"{path}: Permission denied")
-
-
-def test_a_script_whose_interpreter_is_not_there_is_126(tmp_path):
-    script = tmp_path / "script"
-    script.write_text("#!/no/such/interpreter\n")
-    script.chmod(0o755)
-    with pytest.raises(NotStarted) as caught:
-        WrappedCommand([str(script)])
-    message = f"{script}: the program that its first line names was not found"
-    assert (caught.value.code, str(caught.value)) == (126, message)
+        WrappedCommand([str(tmp_path / name)])
+    assert (caught.value.code, str(caught.value)) == (code, f"{tmp_path / name}: {says}")
 
 
 @pytest.mark.parametrize(
@@ -133,17 +126,11 @@ def test_another_thread_reports_the_end_of_the_child():
     assert threads[0].daemon
 
 
-def test_an_end_before_the_first_question_is_reported():
-    child, told = python("pass"), threading.Event()
-    assert child.code() == 0
-    child.on_end(told.set)
-    assert told.wait(LONG)
-
-
-def test_the_code_may_be_asked_while_the_end_is_awaited():
+@pytest.mark.parametrize("is_asked_first", [False, True])
+def test_the_end_is_reported_whether_the_code_is_asked_before_or_meanwhile(is_asked_first):
     child, told = python("raise SystemExit(3)"), threading.Event()
-    child.on_end(told.set)
-    assert child.code() == 3
+    for step in (child.code, lambda: child.on_end(told.set))[:: 1 if is_asked_first else -1]:
+        assert step() in (3, None)
     assert told.wait(LONG)
 
 

@@ -37,12 +37,6 @@ def test_no_profile_names_what_no_collector_has(table):
     }
 
 
-@pytest.mark.parametrize("table", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
-def test_a_profile_has_no_two_metrics_under_one_name(table):
-    names = [name.template for name in table.values()]
-    assert len(names) == len(set(names))
-
-
 def test_the_pages_on_names_have_every_name_of_every_profile():
     docs = Path(__file__).parents[4] / "docs"
     for one in PROFILES:
