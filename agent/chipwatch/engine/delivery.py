@@ -323,7 +323,7 @@ class Worker(SinkDelivery):
         super().__init__(name, sink, spool, *more, **options)
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
-        self._watcher = ThrottledLogger(log, name)
+        self._watcher, self._was_stuck = ThrottledLogger(log, name), False
         self._is_simple = False  # its thread takes them from the spool
 
     def start(self) -> None:
@@ -358,8 +358,9 @@ class Worker(SinkDelivery):
         """Log it if the sink's thread hangs or has ended, and when it answers again."""
         if stuck := self.stuck:
             self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._log.kept()}")
-        else:
+        elif self._was_stuck:
             self._watcher.resolved("stuck", "answers again")
+        self._was_stuck = stuck is not None
 
     def _run(self) -> None:
         pause, is_last = None, False

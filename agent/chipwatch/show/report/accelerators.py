@@ -165,14 +165,18 @@ def _throttled(device: DeviceUsage) -> str | None:
     """Return the longest reason with its time. A sum would count overlapping reasons twice."""
     times = sorted((seconds, reason) for reason, seconds in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO)
     for seconds, reason in times[-1:]:
-        return f"{amounts.clock(seconds)} {reason if seconds >= 0.5 else ''}".strip()
+        return f"{amounts.clock(seconds)} {_plain(reason) if seconds >= 0.5 else ''}".strip()
     return None
 
 
 def _idle(device: DeviceUsage) -> str | None:
     """Return the idle time by cause, the longest first; causes below a second are left out."""
     times = sorted(((seconds / device.slices, cause) for cause, seconds in device.sums[IDLE].items()), reverse=True)
-    return ", ".join(f"{cause} {amounts.clock(seconds)}" for seconds, cause in times if seconds >= 1) or None
+    return ", ".join(f"{_plain(cause)} {amounts.clock(seconds)}" for seconds, cause in times if seconds >= 1) or None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _read(device: DeviceUsage) -> Utilization:
