@@ -277,7 +277,8 @@ class Sampler(PluginRunner):
                 self.due = time.monotonic() + (every - SLACK) * (self.found is not None)
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._logger.over("skipped")
+            if "skipped" in self.counts:
+                self._logger.over("skipped")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except Unavailable as reason:

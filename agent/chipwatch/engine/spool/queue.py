@@ -223,8 +223,9 @@ class Spool:
             self._bytes[True] += chunk.size
             if chunk is not self._queue[-1]:
                 chunk.points = None
-        self._notices.over("disk")
-        self._notices.over("busy")
+        if self.file.faults:
+            self._notices.over("disk")
+            self._notices.over("busy")
 
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
