@@ -89,22 +89,18 @@ def test_utilization_is_the_share_of_the_space_for_users(host, opened):
     ]
 
 
-def test_a_file_system_without_fixed_inodes_has_no_share_of_inodes(host, opened):
-    btrfs = SimpleNamespace(**vars(SPACE) | {"f_files": 0, "f_ffree": 0})
-    points = list(opened(host, lambda path: btrfs, Level.ALL).collect(at=7))
-    assert UTILIZATION in {p.metric for p in points}
-    assert INODES not in {p.metric for p in points}
-
-
-def test_a_file_system_without_blocks_has_no_utilization(host, opened):
-    proc = SimpleNamespace(f_blocks=0, f_bfree=0, f_bavail=0, f_frsize=4096, f_files=0, f_ffree=0)
-    assert {p.metric for p in opened(host, lambda path: proc).collect(at=7)} == {READ, WRITTEN}
-
-
-def test_more_free_space_or_inodes_than_there_are_is_absent(host, opened):
-    odd = SimpleNamespace(f_blocks=1000, f_bfree=1001, f_bavail=1001, f_frsize=4096, f_files=200, f_ffree=201)
-    points = opened(host, lambda _: odd, Level.DETAILED).collect(at=7)
-    assert not {UTILIZATION, USED, AVAILABLE, INODES} & {point.metric for point in points}
+@pytest.mark.parametrize(
+    ("odd", "left"),
+    [
+        ({"f_files": 0, "f_ffree": 0}, {UTILIZATION, USED, AVAILABLE}),  # as btrfs, whose inodes are not fixed
+        (dict.fromkeys(("f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree"), 0), set()),  # as /proc
+        ({"f_bfree": 1001, "f_bavail": 1001, "f_ffree": 201}, set()),  # more is free than there is
+    ],
+)
+def test_what_a_file_system_does_not_have_is_absent(host, opened, odd, left):
+    space = SimpleNamespace(**vars(SPACE) | odd)
+    points = opened(host, lambda _: space, Level.DETAILED).collect(at=7)
+    assert {p.metric for p in points} == left | {READ, WRITTEN}
 
 
 def test_a_path_is_read_under_the_root_and_has_the_hosts_name(host, opened):

@@ -177,10 +177,16 @@ def test_a_remote_address_is_refused(google, host):
     assert not answer.retry
 
 
-def test_switched_off_it_will_never_know(gce, google):
-    source = Gce({HOST: gce.host, OFF: "true"}, DmiTables(google, {}))
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [((OFF, "true"), "NO_GCE_CHECK is set"),
+     (("AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"), "a Fargate task does not own an instance")],
+)  # fmt: skip
+def test_switched_off_or_in_a_fargate_task_it_will_never_know(gce, google, variable, says):
+    env = dict([(HOST, gce.host), variable])
+    source = Gce(env, DmiTables(google, env))
     assert not source.remote
-    assert source.ask(["gcp_zone"]) == ({}, "NO_GCE_CHECK is set", False)
+    assert source.ask(["gcp_zone"]) == ({}, says, False)
     assert gce.requests == []
 
 
@@ -189,14 +195,6 @@ def test_an_ec2_instance_makes_no_request(gce, kind, request):
     source = Gce({HOST: gce.host}, DmiTables(request.getfixturevalue(kind), {}))
     assert not source.is_here()
     assert source.ask(["gcp_zone"]) == ({}, "this is an EC2 instance", False)
-    assert gce.requests == []
-
-
-def test_a_fargate_task_makes_no_request(gce, google):
-    env = {HOST: gce.host, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
-    source = Gce(env, DmiTables(google, env))
-    assert not source.remote
-    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task does not own an instance", False)
     assert gce.requests == []
 
 
