@@ -87,9 +87,9 @@ class RecordedRun:
         samplers = [
             SimpleNamespace(name=name, ok=True, unavailable=None, found=found) for name, found in collectors.items()
         ]
-        pipeline: Any = SimpleNamespace(samplers=samplers, routes=[_route(ledger)], ticks=1, after_tick=[])
+        pipeline: Any = SimpleNamespace(samplers=samplers, routes=[_route(ledger)], ticks=1, listeners=[])
         announcements = Announcements(Config(interval=self._interval), pipeline, Path("/var/lib/chipwatch"))
-        pipeline.after_tick[0]()
+        pipeline.listeners[0]()
         delivery, (at, first) = DeliveryLog("cloudwatch", ledger), self._windows[0]
         ledger.add({"collected": first, "sent": first})
         delivery.delivered(lambda: CloudwatchSink(CloudwatchSink.Config()).find(DIMS))
@@ -104,7 +104,7 @@ class RecordedRun:
 
 
 def _route(ledger: Ledger) -> Any:
-    spool = SimpleNamespace(ledger=ledger, elsewhere=0, file=SimpleNamespace(is_open=True))
+    spool = SimpleNamespace(ledger=ledger, elsewhere=0, file=SimpleNamespace(store=True))
     worker = SimpleNamespace(
         sink=CloudwatchSink(CloudwatchSink.Config()),
         describe=lambda: DESTINATION,
