@@ -48,5 +48,5 @@ def test_every_pin_has_hashes_and_no_address(pins):
     text = pins.read_text()
     assert not re.search("://|--(extra-)?index", text)
     for requirement in re.split(r"\n(?=\S)", text.strip()):
-        assert re.match(r"[a-z0-9.-]+==\S+", requirement), requirement
+        assert re.match(r"[a-z0-9.-]+(\[[a-z]+\])?==\S+", requirement), requirement
         assert "--hash=sha256:" in requirement, requirement
