@@ -254,12 +254,12 @@ class _Reader:
 
     def _add(self, at: int, slots: list[tuple[RecordedSeries, int | None]], row: list[int | float | None]) -> None:
         for (column, start), value in zip(slots, row, strict=False):
-            if value is not None and not (column.times and at <= column.times[-1]):
+            if value is not None and not ((times := column.times) and at <= times[-1]):
                 column.values.append(value)  # first, since it raises OverflowError
                 if start is not None and (not column.starts or column.starts[-1][1] != start):
                     self._spend(SLOT)
-                    column.starts.append((len(column.times), start))
-                column.times.append(at)
+                    column.starts.append((len(times), start))
+                times.append(at)
 
     def _series(self, series: Series) -> RecordedSeries:
         key = series.name, Dimensions(series.dims)

@@ -70,6 +70,8 @@ class TimeBuckets:
             if not runs or number != runs[-2] + runs[-1]:
                 runs += (number, 0)
             runs[-1] += 1
+        if (least := min(curve.values)) == max(curve.values):  # as limits and totals are
+            return {"runs": runs, "mean": [round(least / unit) * bool(cuts)] + [0] * (len(cuts) - 1)}
         parts = [curve.values[i:j] for _, i, j in cuts]
         means = [round(curve.mean(i, j) / unit) for _, i, j in cuts]
         low = [mean - round(min(part) / unit) for mean, part in zip(means, parts, strict=True)]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import merge
-from itertools import groupby, pairwise, repeat
+from itertools import chain, groupby, pairwise, repeat
 from operator import itemgetter, truediv
 from pathlib import Path
 from statistics import fmean
@@ -140,16 +140,17 @@ class RecordedDevice(NamedTuple):
 def _device(key: DeviceKey, curves: Sequence[Curve], since: int | None) -> RecordedDevice:
     """Return an accelerator from its curves; `since`: see DeviceUsage."""
     usage = DeviceUsage(one_line(f"{FAMILIES[key[0][0]]} {device_label(key)}", LONGEST), since)
-    by_metric, readings = defaultdict[str, list[Curve]](list), []
-    for number, curve in enumerate(curves):
+    by_metric, readings = defaultdict[str, list[Curve]](list), dict[bytes, list[Any]]()
+    for curve in curves:
         by_metric[curve.metric.name].append(curve)
         if role := role_of(curve.metric.name, curve.dims):
             times, amounts = curve.read
             if role[0] in (THROTTLED, STATE):  # a sum over time, so one reading is as good as many
                 times, amounts = times[-1:], [math.fsum(amounts)]
-            readings.append(zip(times, *map(repeat, (number, *role)), amounts, strict=False))
-    for at, moment in groupby(merge(*readings), itemgetter(0)):
-        usage.take(at, (reading[2:] for reading in moment))
+            columns = readings.setdefault(bytes(times), [times, repeat(len(readings))])
+            columns.append(zip(*map(repeat, role), amounts, strict=False))
+    for at, moment in groupby(merge(*(zip(*columns, strict=False) for columns in readings.values())), itemgetter(0)):
+        usage.take(at, chain.from_iterable(reading[2:] for reading in moment))
     models = (one_line(curve.dims.get("model", ""), LONGEST) for curve in curves)
     return RecordedDevice(key, next(filter(None, models), ""), by_metric, usage)
 
