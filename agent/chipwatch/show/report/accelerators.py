@@ -165,18 +165,14 @@ def _throttled(device: DeviceUsage) -> str | None:
     """Return the longest reason with its time. A sum would count overlapping reasons twice."""
     times = sorted((seconds, reason) for reason, seconds in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO)
     for seconds, reason in times[-1:]:
-        return f"{amounts.clock(seconds)} {_plain(reason) if seconds >= 0.5 else ''}".strip()
+        return f"{amounts.clock(seconds)} {amounts.plain(reason) if seconds >= 0.5 else ''}".strip()
     return None
 
 
 def _idle(device: DeviceUsage) -> str | None:
     """Return the idle time by cause, the longest first; causes below a second are left out."""
     times = sorted(((seconds / device.slices, cause) for cause, seconds in device.sums[IDLE].items()), reverse=True)
-    return ", ".join(f"{_plain(cause)} {amounts.clock(seconds)}" for seconds, cause in times if seconds >= 1) or None
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ")
+    return ", ".join(f"{amounts.plain(cause)} {amounts.clock(time)}" for time, cause in times if time >= 1) or None
 
 
 def _read(device: DeviceUsage) -> Utilization:

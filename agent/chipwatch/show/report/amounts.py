@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from chipwatch.base.redaction import one_line
+
 
 def binary(number: float) -> str:
     """Format bytes: 61.2 GiB."""
@@ -28,7 +30,12 @@ def energy(joules: float) -> str:
 def shares(parts: Mapping[str, float], total: float = 0.0) -> str:
     """Format parts of a total or of their sum, the largest first, without those below 0.5 %: busy 92 %, held 8 %."""
     percents = [(100 * part / (total or sum(parts.values()) or 1.0), word) for word, part in parts.items()]
-    return ", ".join(f"{word} {percent:.0f} %" for percent, word in sorted(percents, reverse=True) if percent >= 0.5)
+    return ", ".join(f"{plain(word)} {share:.0f} %" for share, word in sorted(percents, reverse=True) if share >= 0.5)
+
+
+def plain(name: str) -> str:
+    """Return a state, a cause or a reason as words for a line of text, of at most 60 characters."""
+    return one_line(name.replace("_", " "), 60)
 
 
 def spent(seconds: float, noun: str) -> str:

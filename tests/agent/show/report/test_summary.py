@@ -159,16 +159,16 @@ class Priced:
 
 def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pipeline, ended):
     summary = Priced(3000.0).listen(pipeline)
-    of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
+    of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "no_\x1bcause")}
     for second in (0, 600):
         pipeline.tick(
             second, GPU["gpu.utilization"].point(0, 50, Dimensions(gpu="0")),
-            IDLE.point(0, 0.4 * second, of["data"], start_time=START), IDLE.point(0, 0.2 * second, of["other"], start_time=START),
+            IDLE.point(0, 0.4 * second, of["data"], start_time=START), IDLE.point(0, 0.2 * second, of["no_\x1bcause"], start_time=START),
         )  # fmt: skip
     ended.seconds = 600.0
     lines = [*summary.lines(ended)]
-    assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
-    assert "  time      accelerators busy 0 %, idle 100 %: data 67 %, other 33 %" in lines
+    assert any(line.endswith("data 0:04:00, no \\x1bcause 0:02:00") for line in lines)
+    assert "  time      accelerators busy 0 %, idle 100 %: data 67 %, no \\x1bcause 33 %" in lines
     assert "  cost      1 x 10 min at $3000.00 an hour = $500.00, of which idle $300.00" in lines
     assert f"  advice    GPU 0 was idle 40 % of the time; {ADVICE['data']}" in lines
     ended.seconds = 6000.0

@@ -12,6 +12,7 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.text import duration
 from chipwatch.show.report import amounts
 from chipwatch.show.report.accelerators import ADVICE, COLUMNS
+from chipwatch.show.report.amounts import plain
 from chipwatch.show.report.page import usage as sums
 from chipwatch.show.report.page.marks import Mark
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage
@@ -85,7 +86,7 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
             amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
             meaning = escape(MEANINGS.get(cause, ""))
             yield (
-                f"<li><b>{escape(_plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
+                f"<li><b>{escape(plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
                 f"preserveAspectRatio=none><rect width={100 * share:.1f} height=1 /></svg><p>{meaning}</p></li>"
             )
 
@@ -112,7 +113,7 @@ def _of_run(usage: ReportedUsage) -> dict[str, Cell]:
         "length": duration(run.seconds, 2),
         "devices": str(len(run.devices)) if run.devices else None,
         "busy": _percent(usage.busy / usage.seconds) if usage.seconds else None,
-        "largest loss": f"{_plain(top[0].cause)} {_percent(top[0].seconds / usage.seconds)}" if top else None,
+        "largest loss": f"{plain(top[0].cause)} {_percent(top[0].seconds / usage.seconds)}" if top else None,
         "energy": None if usage.joules is None else amounts.energy(usage.joules),
         "cost": None if usage.dollars is None else DOLLARS(usage.dollars),
         "lines not read": str(run.recorded.broken or ""),
@@ -141,7 +142,7 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
             **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
-            "idle most by": next((f"{_plain(cause)} {duration(seconds, 2)}" for seconds, cause in longest), None),
+            "idle most by": next((f"{plain(cause)} {duration(seconds, 2)}" for seconds, cause in longest), None),
             **_cells(curves, "job"),
         }
 
@@ -173,10 +174,6 @@ def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
 def moment(at: int) -> str:
     """Format a time (ns since the epoch) in UTC."""
     return datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _plain(name: str) -> str:
-    return one_line(name.replace("_", " "), LONGEST)
 
 
 def _percent(share: float) -> str:
