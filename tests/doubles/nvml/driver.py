@@ -111,8 +111,9 @@ class Driver:
         self.write()
 
     def write(self) -> None:
-        """Write the table, for a program that is about to start."""
-        self.path.write_text(self.table())
+        """Write the table whole, for a program that is about to start, also while another reads it."""
+        self.path.with_suffix(".new").write_text(self.table())
+        self.path.with_suffix(".new").replace(self.path)
 
     def table(self) -> str:
         """Return the answers as the driver reads them."""
