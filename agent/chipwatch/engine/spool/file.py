@@ -28,6 +28,8 @@ NEWEST: Final = "newest"
 """Name of the memo with the time of the newest point that the file ever took (ns since the epoch, 8 bytes)."""
 STATE: Final = "sink"
 """Name of the memo with the sink's state, or the start of the name: the destination follows if it is known."""
+KINDS: Final = {"collected", "sent", "rejected", "dropped"}
+"""First words of the keys of a ledger."""
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
 
 
@@ -290,7 +292,7 @@ class SpoolFile:
 
     def _noted(self, name: str) -> bytes:
         with self.lock:
-            return self.do(lambda store: store.noted(name)) or b""
+            return self.do(lambda store: store.memos().get(name)) or b""
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import msgspec
 
 from chipwatch.base.system import SAFE, open_locked
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
-from chipwatch.engine.spool.file import NEWEST, Chunk
+from chipwatch.engine.spool.file import KINDS, NEWEST, Chunk
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
@@ -120,13 +120,9 @@ class Tables:
     def ledger(self) -> dict[str, int]:
         """Return the numbers of points in the ledger, with keys as in `Ledger.add`."""
         rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
-        if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
+        if wrong := [row for row in rows if [*map(type, row)] != [str, int] or row[0].partition(":")[0] not in KINDS]:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
         return dict(rows)
-
-    def noted(self, name: str) -> bytes:
-        """Return the memo `name`, or b"" if there is none or its checksum is wrong."""
-        return self.memos().get(name, b"")
 
     def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
         """Return the points of a chunk and the machine's dimensions; raise LookupError if it is missing or corrupt."""
