@@ -35,8 +35,7 @@ def jobs(given: SimpleNamespace) -> int:
 
 def why(given: SimpleNamespace) -> int:
     """Print why jobs are slow."""
-    name = given.name
-    return _show(given, "jobs", lambda answer: why_text(answer, name), lambda answer: {"jobs": chosen(answer, name)})
+    return _show(given, "jobs", lambda it: why_text(it, given.name), lambda it: {"jobs": chosen(it, given.name)})
 
 
 def _show(given: SimpleNamespace, word: str, text: Callable[[Any], str], data: Callable[[Any], object] = dict) -> int:

@@ -13,7 +13,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ from chipwatch.engine.clock import Pipeline
 from chipwatch.engine.derivation import Derivation
 from chipwatch.engine.sampler import Sampler
 from chipwatch.engine.spool.file import Chunk, Ledger, shown
-from chipwatch.engine.spool.sqlite import FILES, Store, Tables, refuse_links
+from chipwatch.engine.spool.sqlite import FILES, Store, Tables, refuse_links, set_file_aside
 from chipwatch.jobs.verdict.callers import NOT_FIT
 from chipwatch.jobs.verdict.rules import LOGGED, Seen, reasons
 from chipwatch.net.status_socket import NoAgent, ask
@@ -53,6 +53,8 @@ TIMEOUT: Final = 8.0
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 CHECK: Final = gauge("agent.check", "1", "The test point of `chipwatch check --send`; always 1.")
+UNREAD: Final = tuple(f"SQLITE_{word}" for word in ("BUSY", "CANTOPEN", "FULL", "IOERR_SHM", "PERM", "READONLY"))
+"""Starts of the names of SQLite's errors that say nothing about the content of a file."""
 CheckLine = tuple[bool, str]
 """A line of the report: False if it is a fault, and its text."""
 
@@ -267,20 +269,21 @@ def spools(given: SimpleNamespace) -> int:
     With `--repair`, set damaged files aside and return OK. Raise NoAgent if there is neither, or ConfigError.
     """
     folder, code = folder_of(given), OK
-    paths = [path for path in sorted(folder.glob("*.db")) if path.stat().st_size]
+    path = folder
     try:
-        answers.status(given)
-    except NoAgent:
-        if not paths:
-            raise
-        show(f"no agent runs in {folder}")
-    for path in paths:
+        paths = [path for path in sorted(folder.glob("*.db")) if path.is_symlink() or path.stat().st_size]
         try:
+            answers.status(given)
+        except NoAgent:
+            if not paths:
+                raise
+            show(f"no agent runs in {folder}")
+        for path in paths:
             survey = repair(path) if hasattr(given, "repair") else Survey(path)
-        except (OSError, *Tables.failures) as problem:
-            raise ConfigError(f"{path}: {os_text(problem)}") from problem
-        show("\n".join(map(one_line, survey.lines())))
-        code = FAILED if survey.damaged and not survey.aside else code
+            show("\n".join(map(one_line, survey.lines())))
+            code = FAILED if survey.damaged and not survey.aside else code
+    except (OSError, *Tables.failures) as problem:
+        raise ConfigError(f"{path}: {os_text(problem)}") from problem
     return code
 
 
@@ -300,12 +303,17 @@ class Survey:
                 try:
                     read(tables)
                 except Tables.failures as problem:
+                    if getattr(problem, "sqlite_errorname", "").startswith(UNREAD):
+                        raise
                     self.damaged["the file"] = str(problem)
             with suppress(*Tables.failures):
                 self.ledger.add(tables.ledger())
                 self.memos = tables.memos()
+        if "no such table" in self.damaged.get("the file", "") and not (self.ledger.collected or self.memos):
+            raise OSError("it is a database of another program: give the folder of an agent's spool")
         if not self.damaged and (missing := self.ledger.balance()):
-            self.damaged["the ledger"] = f"it counts {count(missing)} that no chunk has"
+            text = f"it counts {count(missing)} that no chunk has" if missing > 0 else "it counts too few points"
+            self.damaged["the ledger"] = text
 
     def _read_chunks(self, tables: Tables, *, newest_first: bool = False) -> None:
         for chunk in tables.rows(newest_first=newest_first):
@@ -322,18 +330,18 @@ class Survey:
 
     def lines(self) -> list[str]:
         """Return the ledger, a line for each destination and each damaged part, and how many points are lost."""
-        lines, name, lost = [f"{self.path}: {self.ledger}"], self.path.stem, max(0, self.ledger.balance())
+        lines, name, lost = [f"{self.path}: {self.ledger}"], self.path.stem, self.ledger.balance()
         for label in dict.fromkeys(chunk.destination for chunk, _, _ in self.chunks.values()):
-            chunks, oldest, newest = zip(
-                *(of for of in self.chunks.values() if of[0].destination == label), strict=True
-            )
+            its = [of for of in self.chunks.values() if of[0].destination == label]
+            chunks, oldest, newest = zip(*its, strict=True)
             points, size = sum(chunk.left for chunk in chunks), binary(sum(chunk.size for chunk in chunks))
             age = duration(max(0.0, (time.time_ns() - min(oldest)) / 1e9), 2)
             span = f"{_utc(min(oldest))} ({age} ago) to {_utc(max(newest))}"
             lines.append(f"{name}: {count(points, 'wait')} ({size}) from {span} for {shown(label)}")
         lines += [f"damaged: {self.path}, {part}: {why}" for part, why in self.damaged.items()]
         if self.damaged:
-            lines.append(f"{name}: {count(lost, 'are')} lost; {self.aside or 'stop the agent, then use --repair'}")
+            text = f"{count(lost, 'are')} lost" if lost >= 0 and self.ledger.collected else "the loss is not known"
+            lines.append(f"{name}: {text}; {self.aside or 'stop the agent, then use --repair'}")
         return lines
 
 
@@ -344,9 +352,11 @@ def repair(path: Path) -> Survey:
     Raise OSError, also while an agent holds the spool, or sqlite3.Error.
     """
     new = path.with_suffix(".repaired")
-    with closing(Store(new)) as store:  # its lock is that of `path`
-        entries = {entry: -points for entry, points in store.ledger().items()}
-        store.acknowledge([chunk.key for chunk in store.chunks()], None, entries)  # left by a repair that was killed
+    with closing(Store(new)) as store, ExitStack() as at_end:  # its lock is that of `path`
+        for suffix in FILES:
+            at_end.callback(Path(f"{new}{suffix}").unlink, missing_ok=True)  # also where the disk is full
+        # A repair that was killed has left a part.
+        store.acknowledge([of.key for of in store.chunks()], None, {of: -n for of, n in store.ledger().items()})
         survey = Survey(path)
         with closing(Tables(path)) as old:
             for _, (chunk, *_) in sorted(survey.chunks.items()) if survey.damaged else ():
@@ -355,16 +365,14 @@ def repair(path: Path) -> Survey:
         lost, change = survey.ledger.balance(), Counter(survey.ledger.ended())
         change["dropped:unreadable" if lost > 0 else "collected"] += abs(lost)
         store.acknowledge([], None, change, **survey.memos)
+        store.shrink(always=True)  # fails on a full disk, where a close would leave all in the WAL
         Tables.close(store)  # the lock stays until each file has its name
         if survey.damaged:
             os.chown(new, path.lstat().st_uid, path.lstat().st_gid, follow_symlinks=False)  # root may repair
-            aside = path.with_suffix(f".damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-            for file in filter(Path.exists, (Path(f"{path}{suffix}") for suffix in FILES)):
-                file.rename(f"{aside}{file.name.removeprefix(path.name)}")
+            ending = f".damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+            set_file_aside(path, survey.damaged, ending)
             new.rename(path)
-            survey.aside = f"the damaged file is {aside}, and a new one has the rest"
-        else:
-            new.unlink()
+            survey.aside = f"the damaged file is {path.with_suffix(ending)}, and a new one has the rest"
     return survey
 
 

@@ -149,11 +149,7 @@ def _write_parquet(recorded: Recorded) -> int:
     for column in recorded.columns:
         metric = column.metric
         texts = (metric.name, str(metric.kind), metric.unit, json.dumps(dict(column.dims)))
-        every: tuple[Iterable[Any], ...] = (
-            column.times,
-            column.values,
-            *([text] * len(column.times) for text in texts),
-        )
+        every: list[Iterable[Any]] = [column.times, column.values, *([text] * len(column.times) for text in texts)]
         for key, values in zip(table, every, strict=True):
             table[key] += values
     parquet.write_table(pa.table(table), sys.stdout.buffer)

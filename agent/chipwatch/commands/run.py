@@ -188,14 +188,13 @@ def _tell_early(pipeline: Pipeline, tell: Callable[[str], None]) -> None:
 
 def _check_command(config: Config) -> None:
     """Raise ConfigError for an option that is not possible with a command after `--`, and for any invalid option."""
-    if config.pid is not None:
-        label = config.sources.get("pid", "pid")
-        raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
-    if config.stdin:
-        label = config.sources.get("stdin", "stdin")
-        raise ConfigError(
-            f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
-        )
+    whose = {
+        "pid": "the command after -- is watched instead",
+        "stdin": "standard input belongs to the command after --",
+    }
+    for key, why in whose.items():
+        if value := getattr(config, key):
+            raise ConfigError(f"{config.sources.get(key, key)} {value}: {why}; leave one of them out")
     for name, sink in build_sinks(config).items():
         if sink.limits.standard_output:
             raise ConfigError(

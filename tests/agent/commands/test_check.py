@@ -187,21 +187,16 @@ def test_a_port_that_the_running_agent_holds_is_not_a_fault_but_a_port_of_anothe
 @pytest.mark.parametrize(
     ("name", "make", "says"),
     [
-        ("kept.db", Path.mkdir, "DIR/kept.db is not a regular file"),
-        ("kept.db", os.mkfifo, "DIR/kept.db is not a regular file"),
-        (
-            "kept.db",
-            lambda path: path.symlink_to("/nowhere"),
-            "DIR/kept.db: is a symbolic link, which is not followed: remove it",
-        ),
-        ("kept.lock", Path.mkdir, "DIR/kept.lock is not a regular file"),
-        ("kept.db-wal", os.mkfifo, "DIR/kept.db-wal is not a regular file"),
+        ("kept.db", Path.mkdir, "kept.db is not a regular file"),
+        ("kept.db", os.mkfifo, "kept.db is not a regular file"),
+        ("kept.db", lambda it: it.symlink_to("/x"), "kept.db: is a symbolic link, which is not followed: remove it"),
+        ("kept.lock", Path.mkdir, "kept.lock is not a regular file"),
+        ("kept.db-wal", os.mkfifo, "kept.db-wal is not a regular file"),
     ],
 )
 def test_a_spool_that_cannot_be_one_is_a_fault(checked, tmp_path, name, make, says):
     make(tmp_path / name)
-    said = says.replace("DIR", str(tmp_path))
-    line = f"spool kept FAILED {said}; points would be kept in memory only: choose another --spool"
+    line = f"spool kept FAILED {tmp_path}/{says}; points would be kept in memory only: choose another --spool"
     assert checked("well", sink=["kept"])[2] == (False, line)
 
 
@@ -238,9 +233,8 @@ def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(here, monkeypatch):
         done = here("check", "--sink", "cloudwatch", "--collector", "cpu", *where, "--send")
         assert done.returncode == 0, done.stdout
         assert "agent.check: accepted" in done.stdout
-        assert [(datum.name, datum.dims, datum.value) for datum in service.datums] == [
-            ("agent.check", (("team", "a"),), 1)
-        ]
+        sent = [(datum.name, datum.dims, datum.value) for datum in service.datums]
+        assert sent == [("agent.check", (("team", "a"),), 1)]
 
 
 def test_an_endpoint_that_does_not_answer_is_not_ok(here, tmp_path):

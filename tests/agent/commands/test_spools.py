@@ -49,14 +49,14 @@ def test_it_says_what_is_kept_for_whom_from_when_to_when_and_writes_nothing(aske
     spool.acknowledge({"sent": 148, "rejected:odd": 2})
     if not runs:
         spool.close()
-    before = (tmp_path / "kept.db").read_bytes()
+    before = {*tmp_path.iterdir()}, (tmp_path / "kept.db").read_bytes()
     code, text, _ = asked()
     assert (code, text.splitlines()[0]) == (0, f"no agent runs in {tmp_path}")
     assert f"{tmp_path}/kept.db: collected 1800 = sent 148 + rejected 2 (odd 2) + dropped 0 + spooled 1650\n" in text
     assert "\nkept: 1,650 points wait (" in text
     assert ") from 2024-11-19T07:09:10Z (" in text
     assert " ago) to 2024-11-19T07:36:39Z for namespace=Trial\\x1b[2J\n" in text
-    assert (tmp_path / "kept.db").read_bytes() == before
+    assert ({*tmp_path.iterdir()}, (tmp_path / "kept.db").read_bytes()) == before
     spool.close()
 
 
@@ -73,6 +73,12 @@ def test_a_folder_without_a_spool_and_without_an_agent_gives_1(asked):
     code, text, error = asked()
     assert (code, text) == (1, "")
     assert "no agent has made it" in error
+
+
+def test_a_database_of_another_program_is_refused_and_stays(asked, tmp_path):
+    change(tmp_path / "theirs.db", "CREATE TABLE user (name)")
+    assert "it is a database of another program" in asked("--repair")[2]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".db", ".lock"}
 
 
 ROTS = "UPDATE chunk SET body = zeroblob(length(body)) WHERE key = 4"
@@ -118,6 +124,7 @@ def test_a_page_that_rots_costs_its_own_chunks_alone(tmp_path):
             lost.append(30 - len(drain(spool, 20)) // 20)
         assert found.damaged
         assert bool(lost[-1]) >= (found.ledger.balance() > 0)
+        assert ("the loss is not known" in found.lines()[-1]) >= (page == 0)
     assert sorted(lost)[-3] < 10, "all but the file's head and the root of its table"
 
 
@@ -136,18 +143,19 @@ def test_a_link_that_waits_for_root_is_not_followed(tmp_path, monkeypatch):
     assert calls == [("kept.repaired", {"follow_symlinks": False})]
 
 
-def test_a_disk_that_takes_nothing_damages_nothing_and_nothing_is_renamed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["add", "shrink"])
+def test_a_disk_that_takes_nothing_damages_nothing_and_nothing_is_renamed(tmp_path, monkeypatch, step):
     path = tmp_path / "kept.db"
     kept(path).close()
     change(path, ROTS)
 
-    def full(*_):
+    def full(*_, **__):
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "add", full)
+        patch.setattr(Store, step, full)
         with pytest.raises(sqlite3.OperationalError, match="full"):
             repair(path)
-    assert [*tmp_path.glob("*damaged*")] == []
+    assert {file.suffix for file in tmp_path.iterdir()} == {".db", ".lock"}
     assert repair(path).aside
     assert {file.suffix.partition("-")[0] for file in tmp_path.iterdir()} == {".db", ".lock", ".damaged"}

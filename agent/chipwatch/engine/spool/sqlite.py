@@ -91,7 +91,8 @@ class Tables:
         """Open the file at `path`; with the mode "ro", write nothing and take no lock of the agent."""
         self.path = path
         refuse_links(path)
-        address = f"{path.absolute().as_uri()}?mode={mode}"
+        is_at_rest = mode == "ro" and not Path(f"{path}-wal").exists()  # then it is read where nothing can be written
+        address = f"{path.absolute().as_uri()}?mode={mode}&immutable={is_at_rest:d}"
         self._db = sqlite3.connect(address, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
         self._db.text_factory = bytes.decode  # a corrupt text then raises UnicodeDecodeError
         if mode == "ro":
@@ -254,9 +255,9 @@ class Store(Tables):
             if front:
                 db.execute("UPDATE chunk SET done = ?2, rest = points - ?2 WHERE key = ?1", front)
 
-    def shrink(self) -> None:
+    def shrink(self, *, always: bool = False) -> None:
         """Give the room of ended chunks back to the disk, once SHRINK bytes were written since the last time."""
-        if self._written >= SHRINK:
+        if always or self._written >= SHRINK:
             self._written = 0
             # A script, since `execute` ends the first one after a page.
             self._db.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);")
@@ -292,9 +293,9 @@ class Store(Tables):
         return set_file_aside(self.path, problem)
 
 
-def set_file_aside(path: Path, problem: Exception) -> str:
+def set_file_aside(path: Path, problem: object, ending: str = ".corrupt") -> str:
     """Rename a corrupt database and its WAL; return a sentence with the fault and the new name; raise OSError."""
-    aside = path.with_suffix(".corrupt")
+    aside = path.with_suffix(ending)
     for suffix in FILES:
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
