@@ -230,12 +230,16 @@ class Seen:
                            one.get("start_time"), one.get("increase", 0.0))  # fmt: skip
 
 
+LOSSES = ("neither sent nor written to disk", "neither sent nor written to disk|recorder: .*; it ends")
+"""Messages that a stop may end with 1 for, without and with a recording that was asked for."""
+
+
 def judge_life(seen: Seen, number: int, code: int | None) -> None:
     """Check what a life left behind; `code`: how it ended."""
     log = (seen.folder / f"log.{number}").read_text(errors="replace")
-    if code == 2 and log.startswith("chipwatch: record: ") and seen.is_disk_bad:
+    if code == 2 and "\nchipwatch: record: " in f"\n{log}" and seen.is_disk_bad:
         seen.sometimes["a recording is refused at the start"] += 1
-    elif code == 1 and "neither sent nor written to disk" in log and seen.is_disk_bad:
+    elif code == 1 and seen.is_disk_bad and re.search(LOSSES[bool(seen.plan.options["record"])], log):
         seen.sometimes["a stop says what is lost"] += 1
     elif code not in {0, -9} or (code == -9 and seen.ends[number] == "stopped"):
         seen.fail("life: an agent ends only by a signal, with 0", f"life {number} ends with {code}: {log[-300:]}")
