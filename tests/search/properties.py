@@ -395,10 +395,10 @@ def _otlp_lacks(seen: Seen, lines: list[Line]) -> Iterator[Line]:
 def _counters(seen: Seen, lines: Iterable[Line]) -> None:
     shown: dict[Any, list[tuple[float, Any]]] = defaultdict(list)
     for line in [line for line in lines if line.kind == "counter"]:
-        shown["stdout", line.series].append((line.value, line.start))
+        shown["stdout", seen.is_disk_bad and line.life, line.series].append((line.value, line.start))
         if line.increase < 0:
             seen.fail("counters: no increase is negative", f"{line}")
-    for series, point in _sums(seen):
+    for series, point in [] if seen.is_disk_bad else _sums(seen):  # a disk that takes nothing keeps no start
         shown[series].append((point.value, point.start))
     for series, values in shown.items():
         for one, two in pairwise(values):
