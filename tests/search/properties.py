@@ -346,7 +346,7 @@ def _taken(seen: Seen, sink: str) -> tuple[Counter[Any], set[Any], int, list[Any
         )
         named = {(p.metric.name.replace(".", "/"), p.dims.get("gpu")) for p, *_ in due}
         refused = [entry for entry in books(seen.folder / "state" / "google.db")[0] if entry.startswith("rejected")]
-        return got, named, servers.google.count["stored"], refused if not seen.jumps else []
+        return got, named, servers.google.count["stored"], refused if not (seen.jumps or seen.is_disk_bad) else []
     return Counter(), set(), 0, []
 
 

@@ -102,7 +102,7 @@ class Tables:
     def is_corruption(problem: Exception) -> bool:
         """Return whether `problem` means that the file is corrupt, or that a table or a column is missing."""
         no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-        return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
+        return no_such_name or type(problem) in {sqlite3.DatabaseError, sqlite3.DataError, UnicodeDecodeError}
 
     def rows(self, *, newest_first: bool = False) -> Iterator[Chunk]:
         """Yield the chunks, oldest first, without their points; one with impossible counts has no point."""
