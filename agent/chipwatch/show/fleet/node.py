@@ -117,7 +117,7 @@ class FleetNode(msgspec.Struct, omit_defaults=True):
 
 def number_aware(name: str) -> list[tuple[int, str]]:
     """Return a sort key for a name that orders numbers in it by value: n2 before n10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
 def short(text: str, most: int = LONGEST) -> str:

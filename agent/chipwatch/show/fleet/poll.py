@@ -214,7 +214,7 @@ class Poller:
 
     def _take(self, node: FollowedNode, body: bytes) -> None:
         now, page = time.time_ns() / 1e9, hash(body)
-        if page == node.page:
+        if body and page == node.page:
             node.take(msgspec.structs.replace(node.line, seen=now))
             return
         if len(body) > MAX_LINES and body.count(b"\n") > MAX_LINES:
@@ -246,7 +246,7 @@ class Poller:
         for text in texts[-1:]:
             try:
                 (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
-            except (msgspec.DecodeError, LookupError, ValueError):
+            except (msgspec.DecodeError, LookupError, ValueError, RecursionError):
                 node.fail("its chipwatch has another version")
                 continue
             line = believed(line, node.address.name)

@@ -150,13 +150,13 @@ def test_a_line_from_another_machine_with_impossible_figures_is_not_believed(fig
 
 def test_the_worst_node_is_first():
     nodes = [
-        FleetNode("n10", seen=1, verdict="fit"), FleetNode("n9", seen=1, verdict="fit"),
+        FleetNode("n10", seen=1, verdict="fit"), FleetNode("n9²", seen=1, verdict="fit"),
         FleetNode("idle", seen=1, gpus=8, idle={"data": 3.0}), FleetNode("late", seen=1, delivery="9 lost"),
         FleetNode("low", seen=1, verdict="degraded"), FleetNode("bad", seen=1, verdict="not fit"),
         FleetNode("liar", seen=1, verdict="not believed"), FleetNode("dead", "no answer"),
     ]  # fmt: skip
     order = [node.node for node in sorted(nodes, key=lambda node: node.place)]
-    assert order == ["dead", "liar", "bad", "low", "late", "idle", "n9", "n10"]
+    assert order == ["dead", "liar", "bad", "low", "late", "idle", "n9²", "n10"]
     assert totals(nodes)["nodes"] == {
         "fit": 2, "answer": 2, "degraded": 1, "not fit": 1, "not believed": 1, "silent": 1,
     }  # fmt: skip

@@ -166,17 +166,17 @@ SSH = Path(__file__).with_name("ssh.txt").read_text()
 
 
 def test_agents_are_asked_by_ssh_and_keep_answering(tmp_path, monkeypatch):
-    log = tmp_path / "log"
-    program = tmp_path / "ssh"
+    log, program = tmp_path / "log", tmp_path / "ssh"
     program.write_text(SSH.format(python=sys.executable, log=str(log)))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    nodes = asked(["ssh://ada@n1:2222", "ssh://bad"], Access(remote="/opt/chip watch"), interval=0.3)
+    nodes = asked(["ssh://ada@n1:2222", "ssh://bad", "ssh://deep"], Access(remote="/opt/chip watch"), interval=0.3)
     node = nodes["ada@n1"]
     assert (node.node, node.verdict, node.gpus, node.busy) == ("ada@n1:2222", "fit", 8, 3)
     assert "\x1b" not in node.jobs[0]
+    assert nodes["deep"].error == "its chipwatch has another version"
     said = "ssh: connect to host 10.0.0.7 port 2222: refused, password=..."
     assert nodes["bad"].error == f"ssh ended with 1; it is started again later (it said: {said})"
-    words = next(words for line in log.read_text().splitlines() if "bad" not in (words := json.loads(line)["words"]))
+    words = next(words for line in log.read_text().splitlines() if "2222" in (words := json.loads(line)["words"]))
     assert words[-5:] == ["-p", "2222", "--", "ada@n1", "'/opt/chip watch' top --json --every 0.3"]
     assert "BatchMode=yes" in words
