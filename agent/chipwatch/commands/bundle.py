@@ -115,7 +115,7 @@ def _recorded(path: Path) -> Iterator[Any]:
         left -= len(line)
         if left < 0:
             return
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             yield json.loads(line)
 
 

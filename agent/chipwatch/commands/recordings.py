@@ -52,7 +52,7 @@ def listing(given: SimpleNamespace) -> int:
     if given.words[1:]:
         raise ConfigError(f"record list: {given.words[1]}: it takes no word; it lists the recordings in this folder")
     folder = folder_of(given) / INCIDENTS
-    rows = [_row(path) for path in (*sorted(Path().glob(f"*{ENDING}")), *recordings_in(folder))]
+    rows = [one_line(_row(path)) for path in (*sorted(Path().glob(f"*{ENDING}")), *recordings_in(folder))]
     why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
     return show("\n".join(rows) or f"no incident is recorded in {folder}{why}")
 
@@ -60,7 +60,7 @@ def listing(given: SimpleNamespace) -> int:
 def _row(path: Path) -> str:
     head = Line()
     for line in chain(lines_of(path), lines_of(tail_of(path))):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             before, head = head, msgspec.json.decode(line, type=Line)
             head.started = head.started or before.started
         if head.event or head.at:  # an incident, or the first row
@@ -71,7 +71,7 @@ def _row(path: Path) -> str:
         state = "          it holds no reading yet" if at else "          it cannot be read"
         return f"{when}  {'recording' if head.at else state}  {path}"
     job, why = event.dims.get("job", ""), event.dims.get(WHY, "")
-    what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}{f'; {why}' if why else ''}")
+    what = f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}{f'; {why}' if why else ''}"
     return f"{when}  {what}  {path}"
 
 

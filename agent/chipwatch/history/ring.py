@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from chipwatch.base.system import open_locked
+from chipwatch.base.system import NO_WAIT, open_locked
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.history.columns import ERRORS, LONGEST, Line, NotARecording, checksummed, is_whole, unzipped
 from chipwatch.history.event import ENDED, WHY, Event
@@ -173,7 +173,7 @@ def recordings_in(folder: Path) -> list[Path]:
 
 def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the complete lines of a file, compressed or not, as far as it can be read."""
-    with contextlib.suppress(*ERRORS), path.open("rb") as raw:
+    with contextlib.suppress(*ERRORS), os.fdopen(os.open(path, os.O_RDONLY | NO_WAIT), "rb") as raw:
         file = unzipped(raw)
         while (line := file.readline(LONGEST)).endswith(b"\n"):
             yield line

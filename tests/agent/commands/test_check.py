@@ -139,9 +139,8 @@ def test_the_last_line_counts_what_is_well():
 )
 def test_a_collector_is_listed_with_its_series_and_what_it_found_or_could_not_read(checked, name, fit, line):
     """Where nothing was read every failure is listed; one that was asked for and is absent is a fault."""
-    assert checked(name) == [
-        (fit, f"collector {name} {line}"), (True, "sink stdout ok standard output, json"),
-    ]  # fmt: skip
+    sink = (True, "sink stdout ok standard output, json")
+    assert checked(name) == [(fit, f"collector {name} {line}"), sink]
 
 
 def test_a_processor_is_listed_with_its_series_and_what_it_found(checked):

@@ -103,9 +103,8 @@ def test_a_gpu_that_may_be_held_is_free_on_no_screen(agent, unheld, until, tmp_p
     assert told["groups"] == {"held": 0, "free": 1, "lost": 0, "not known": len(UNHELD)}
     text = agent.run("jobs", env=unheld).stdout
     assert re.search(r"^- +6 +[-0-9,; a-z]*holder not known[-0-9,; a-z]*; 5 free$", text, re.MULTILINE), text
-    assert [line for line in text.splitlines() if line.startswith("holder of ")] == [
-        f"holder of {n} not known: {reason}" for n, reason in enumerate(REASONS)
-    ]
+    lines = [f"holder of {n} not known: {reason}" for n, reason in enumerate(REASONS)]
+    assert [line for line in text.splitlines() if line.startswith("holder of ")] == lines
     parts = {"busy": 0, "idle": {"not known": len(UNHELD), "free": 1}, "gpus": len(UNHELD) + 1}
     for where in ((), (f"127.0.0.1:{port}",)):  # a page may be of the tick before
 

@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -109,6 +110,9 @@ def test_files_of_two_runs_are_not_exported_as_one(file, said, tmp_path):
 def test_a_recording_of_a_run_that_was_killed_before_its_first_row_is_listed_as_such(said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = RecordFile(tmp_path / "run.chipwatch", header)
+    os.mkfifo(tmp_path / "a.chipwatch")
+    (tmp_path / "\x1b[2J.chipwatch").write_bytes(gzip.compress(b'{"x": ' + b"[" * 200_000 + b"\n"))
+    assert r"it cannot be read  \x1b[2J.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]
     assert "it holds no reading yet  run.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]
     made.add(*reversed(next(ticks(1))))
     assert "Z  recording  run.chipwatch" in said("record", "list", "--spool", str(tmp_path))[1]

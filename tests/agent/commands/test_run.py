@@ -187,9 +187,8 @@ def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
     words = ("--once", "--interval", "0.1", "--sink", "slow", "--sink", "stdout", "--collector", "memory")
     done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
     assert done.returncode == 1
-    assert [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line] == [
-        "slow: no answer within 7 s of the end"
-    ]
+    said = [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line]
+    assert said == ["slow: no answer within 7 s of the end"]
 
 
 def test_a_single_reading_for_a_scraper_alone_is_refused_and_beside_another_sink_gives_a_warning(agent, port):

@@ -108,9 +108,8 @@ def test_the_parts_of_all_nodes_add_up_to_their_accelerators_whatever_the_pages_
     told = line(*gpu("gpu.utilization", 90, 0, 0, 0, 0), *gpu("gpu.state", 1, 1, 1, 1, 0),
                 counts=[("busy", 1), ("held", 1), ("free", 1), ("unknown", 0.5), ("lost", 1)])  # fmt: skip
     basic = line(*gpu("gpu.utilization", 90, 0, 0), *gpu("gpu.state", 1, 1, 1))
-    assert summary([told, basic])[1:] == [
-        "GPUs 8: busy 2, idle 1 (held 1), lost 1, free 1, idle or free 2, not known 1"
-    ]
+    sums = "GPUs 8: busy 2, idle 1 (held 1), lost 1, free 1, idle or free 2, not known 1"
+    assert summary([told, basic])[1:] == [sums]
 
 
 def test_an_xid_on_a_page_is_a_note_unless_an_application_causes_it():
