@@ -108,9 +108,9 @@ def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
         took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
         error = f": {source['error']}" if source["error"] else ""
         rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
-    lines = table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+    lines = table([TableColumn([*map(one_line, cells)]) for cells in zip(*rows, strict=True)], gap="   ")
     rest = [f"absent here: {', '.join(missing)} (-v says why)"] if missing else []
-    return "\n".join((head, *lines, *rest, _judged(answer)))
+    return "\n".join((head, *lines, *rest, one_line(_judged(answer))))
 
 
 def _judged(answer: Mapping[str, Any]) -> str:
@@ -204,7 +204,7 @@ def _now(devices: Sequence[DeviceState], at: float) -> str:
         since = device.seconds_since_kernel
         moment = "" if since is None else time.strftime(" since %H:%M", time.localtime(at - since))
         numbers_by_doing.setdefault(device.doing(f"held: no kernel{moment}"), []).append(device_label(device.key))
-    return "; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in numbers_by_doing.items())
+    return one_line("; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in numbers_by_doing.items()))
 
 
 def _ranges(numbers: Iterable[str]) -> str:

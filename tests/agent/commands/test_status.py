@@ -62,7 +62,7 @@ def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(asked, unti
     answer = json.loads(asked("--json"))
     answer["sinks"]["cloudwatch"] |= {"last_error": None, "seconds_since_delivery": 2.0}
     answer["collectors"]["amd"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "no card"}
-    answer["collectors"]["rdma"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "cannot be read"}
+    answer["collectors"]["rdma"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "\x1b[2J cannot be read"}
     answer["not_ready"] = None
     assert "left out" not in status_text(answer)
     answer["sinks"]["cloudwatch"]["series_left_out"] = 4518
@@ -70,7 +70,7 @@ def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(asked, unti
     lines = status_text(answer).splitlines()
     assert lines[-1] == "fine: 2 collectors read, 1 sink delivered"
     assert lines[-2].startswith("absent here: amd")
-    assert "rdma         absent, 0 points: cannot be read" in lines
+    assert r"rdma         absent, 0 points: \x1b[2J cannot be read" in lines
     assert "amd          absent, 0 points: no card" in status_text(answer, verbose=True)
 
 
