@@ -659,7 +659,7 @@ main() {
   [ "$wrong" = 0 ] || exit 2
   [ -n "$root$dry" ] || [ "$(id -u)" = 0 ] || die "only root can $action it"
   [ -n "$root$dry" ] || [ -d /run/systemd/system ] || die 'systemd does not run here, and the service needs it'
-  [ ! -e "$base/chipwatch" ] || die "the package chipwatch, a deb or an rpm, is installed and uses $base too; first: apt remove chipwatch, or dnf remove chipwatch"
+  [ ! -e "$root/usr/lib/chipwatch/chipwatch" ] || die "the package chipwatch, a deb or an rpm, is installed; first: apt remove chipwatch, or dnf remove chipwatch"
   if [ "$action$dry" = uninstall ]; then uninstall > "$work/uninstall.sh"; sh "$work/uninstall.sh"; return; fi
   if [ "$action" = uninstall ]; then say "would remove the service, $base, ${toml%/*}, and what was not yet sent"; return; fi
   if [ -z "$dry" ]; then

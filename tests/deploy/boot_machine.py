@@ -214,6 +214,10 @@ class Machine:
             time.sleep(0.05)
         return found
 
+    def until_up(self):
+        asked = ("systemctl", "is-system-running")
+        self.until(lambda: self.inside(*asked, check=False).stdout.strip() in ("running", "degraded"), "no boot")
+
     def inside(self, *words, **options):
         """Run a command in the machine, with nothing of our environment."""
         return run(

@@ -6,7 +6,6 @@ import re
 import runpy
 import shutil
 import stat
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -15,13 +14,13 @@ import botocore
 import pytest
 import rich
 from tests.deploy import tools
+from tests.deploy.boot_machine import run
 
 from chipwatch.service.heartbeat import Heartbeat
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ecs-sidecar"
 DOCKERFILE = FOLDER / "Dockerfile"
-LONG = 300.0
 NOT_ASKED = {
     "CKV_DOCKER_7": "bases are arguments with a tag, and `make image` insists on digests: the check does not look into arguments",
 }
@@ -29,19 +28,13 @@ NOT_ASKED = {
 
 
 def test_hadolint_finds_nothing():
-    done = subprocess.run([tools.hadolint(), DOCKERFILE], capture_output=True, text=True, timeout=LONG, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert run(tools.hadolint(), DOCKERFILE).stdout == ""
 
 
 @pytest.mark.proof
 def test_checkov_finds_nothing():
-    command = [
-        tools.checkov(),
-        *["--framework", "dockerfile", "--skip-download", "--output", "json", "--file"],
-        DOCKERFILE,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
-    report = json.loads(done.stdout)
+    words = ("--framework", "dockerfile", "--skip-download", "--output", "json", "--file", DOCKERFILE)
+    report = json.loads(run(tools.checkov(), *words, check=False).stdout)
     assert {found["check_id"] for found in report["results"]["failed_checks"]} == set(NOT_ASKED)
     assert report["summary"]["passed"] > 50
 
@@ -91,7 +84,7 @@ def test_the_context_holds_what_is_installed_and_nothing_else():
 )
 def test_an_image_downloads_what_its_extras_need_by_their_own_files(extras, files):
     words = re.search(r"\$\(for name .*done\)", DOCKERFILE.read_text())[0]
-    done = subprocess.run(["sh", "-c", f"echo {words}"], env={"PATH": os.defpath, "EXTRAS": extras}, capture_output=True, text=True, check=True)  # fmt: skip
+    done = run("sh", "-c", f"echo {words}", env={"PATH": os.defpath, "EXTRAS": extras})
     assert done.stdout.split() == [
         word for name in files.split() for word in ("--requirement", f"requirements/{name}.txt")
     ]
@@ -105,10 +98,7 @@ def test_bases_without_a_digest_are_refused_by_name():
         (["IMAGE=x", "BUILD_BASE=python:3.13"], "BUILD_BASE"),
         (["IMAGE=x", f"BUILD_BASE=python@sha256:{'0' * 64}"], "RUN_BASE"),
     ):
-        done = subprocess.run(
-            ["make", "--no-print-directory", "image", "DOCKER=false", *given],
-            cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False,
-        )  # fmt: skip
+        done = run("make", "--no-print-directory", "image", "DOCKER=false", *given, cwd=ROOT, check=False)
         assert done.returncode
         assert missing in done.stderr.splitlines()[0]
 
@@ -118,16 +108,14 @@ def test_images_of_both_machines_become_one_manifest(tmp_path):
     docker.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')
     docker.chmod(0o755)
     bases = [f"{name}=python@sha256:{'0' * 64}" for name in ("BUILD_BASE", "RUN_BASE")]
-    subprocess.run(["make", "--no-print-directory", "images", f"DOCKER={docker}", "IMAGE=host/chipwatch:1", *bases],
-                   cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)  # fmt: skip
+    run("make", "--no-print-directory", "images", f"DOCKER={docker}", "IMAGE=host/chipwatch:1", *bases, cwd=ROOT)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call.partition(" --file")[0] for call in calls] == [
         "build --platform linux/amd64", "push host/chipwatch:1-amd64", "build --platform linux/arm64", "push host/chipwatch:1-arm64",
         "manifest create host/chipwatch:1 host/chipwatch:1-amd64 host/chipwatch:1-arm64", "manifest push host/chipwatch:1",
     ]  # fmt: skip
     assert "--tag host/chipwatch:1-arm64" in calls[2]
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert f"--build-arg REVISION={head.strip()}" in calls[0]
+    assert f"--build-arg REVISION={run('git', 'rev-parse', 'HEAD', cwd=ROOT).stdout.strip()}" in calls[0]
 
 
 # -- slim.py ----------------------------------------------------------------------------------------------------
@@ -166,10 +154,7 @@ main(["--once", "--collector", "cpu", "--format", "table"])
 
 
 def test_nothing_of_ours_imports_what_rich_needs_for_code_and_markdown(slim):
-    command = [sys.executable, "-c", WITHOUT, *slim["FOR_RICH"]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "cpu" in done.stdout
+    assert "cpu" in run(sys.executable, "-c", WITHOUT, *slim["FOR_RICH"]).stdout
     assert all((Path(rich.__file__).parents[1] / name).is_dir() for name in slim["FOR_RICH"]), "rich needs it no more"
 
 
@@ -185,7 +170,7 @@ def test_a_probe_of_the_image_loads_nothing_of_the_command_and_a_no_is_the_comma
     heart, said = Heartbeat(tmp_path / "alive", 60), []
     for trouble in (None, "cloudwatch: no credentials"):
         heart.beat(trouble)
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
+        done = run(*command, env=env, check=False)
         said.append((done.returncode, "chipwatch.commands" in done.stderr, str(trouble) in done.stdout + done.stderr))
     assert said == [(0, False, False), (1, True, True)]
     heart.close()
@@ -206,10 +191,7 @@ def test_the_sink_finds_every_region_with_the_models_that_are_left(slim, tmp_pat
             "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "PATH": os.environ["PATH"],
         }  # fmt: skip
-        command = [sys.executable, "-c", ENDPOINTS]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
-        assert done.returncode == 0, done.stderr
-        answers.append(json.loads(done.stdout))
+        answers.append(json.loads(run(sys.executable, "-c", ENDPOINTS, env=env).stdout))
     before, after = answers
     assert after["from"].startswith(str(tmp_path))
     assert set(after["services"]) == set(slim["MODELS"])

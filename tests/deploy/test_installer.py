@@ -237,13 +237,13 @@ def test_a_dry_run_asks_the_wheelhouses_pip_and_says_what_is_missing(play):
 
 @pytest.mark.parametrize("action", ["--rollback", "--uninstall", "--dry-run", None])
 def test_a_machine_with_the_deb_or_rpm_is_left_as_it_is(play, action):
-    (play.root / "opt/chipwatch").mkdir(parents=True)
-    (play.root / "opt/chipwatch/chipwatch").touch()  # its program, in deploy/packages/build.py
+    (play.root / "usr/lib/chipwatch").mkdir(parents=True)
+    (play.root / "usr/lib/chipwatch/chipwatch").touch()  # its program, in deploy/packages/build.py
     done = install(play, "1.0", *([action] if action else []))
     assert (done.returncode, play.calls()) == (1, "")
     assert "first: apt remove chipwatch, or dnf remove chipwatch" in done.stderr
     assert [str(path.relative_to(play.root)) for path in play.root.rglob("*") if path.is_file()] == [
-        "opt/chipwatch/chipwatch"
+        "usr/lib/chipwatch/chipwatch"
     ]
 
 

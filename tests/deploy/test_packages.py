@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,6 @@ PACKAGES = ROOT / "deploy/packages"
 FILES = pytest.mark.deploy_files
 MACHINES = pytest.mark.deploy
 LATER = "0.2.0"
-READY = {"running", "degraded"}
 
 
 def load(name):
@@ -36,65 +34,85 @@ def build():
 
 
 @pytest.fixture(scope="module")
-def tree(build, tmp_path_factory):
-    """The files of a package around a program that is not ours but runs anywhere."""
-    program = tmp_path_factory.mktemp("frozen") / "chipwatch"
-    program.mkdir()
-    shutil.copy("/bin/true", program / "chipwatch")
-    return build.lay_out(program, tmp_path_factory.mktemp("tree"))
+def trees(build, tmp_path_factory):
+    """The files of both packages around a program that is not ours but runs anywhere."""
+    folder = tmp_path_factory.mktemp("frozen")
+    for path in (
+        "chipwatch",
+        "_internal/libz.so.1",
+        "_internal/grpc/cygrpc.so",
+        "_internal/google_auth.dist-info/METADATA",
+    ):
+        (folder / "program" / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy("/bin/true", folder / "program" / path)
+    tree = build.lay_out(folder / "program", folder / "tree")
+    build.take_apart(tree, folder / "google")
+    return tree, folder / "google"
+
+
+def libraries(build, root):
+    return sorted(path.name for path in (root / build.FOLDER / "_internal").iterdir())
 
 
 @FILES
-def test_a_deb_names_the_least_glibc_and_keeps_a_changed_configuration(build, tree, tmp_path):
+def test_a_deb_names_the_least_glibc_and_keeps_a_changed_configuration(build, trees, tmp_path):
     if not shutil.which("dpkg-deb"):
         pytest.skip("dpkg-deb is not on PATH")
-    least = build.glibc(tree)
+    least = build.glibc(trees[0])
     assert re.fullmatch(r"2\.\d+", least)
-    package = build.build_deb(tree, LATER, least, tmp_path)
+    package, google = build.build_debs(*trees, LATER, least, tmp_path)
     fields = run("dpkg-deb", "--field", package).stdout
     assert f"Version: {LATER}\n" in fields
     assert f"Depends: libc6 (>= {least})\n" in fields
     run("dpkg-deb", "--raw-extract", package, tmp_path / "raw")
     assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/chipwatch/chipwatch.toml\n"
     unit = (tmp_path / "raw/usr/lib/systemd/system/chipwatch.service").read_text()
-    assert set(re.findall(r"/opt/chipwatch/\S+", unit)) == {"/opt/chipwatch/chipwatch"}
-    assert (tmp_path / "raw/usr/bin/chipwatch").readlink() == Path("/opt/chipwatch/chipwatch")
+    assert set(re.findall(r"/\S+/chipwatch(?= )", unit)) == {build.PROGRAM}
+    assert (tmp_path / "raw/usr/bin/chipwatch").readlink() == Path(build.PROGRAM)
+    assert not (tmp_path / "raw/opt").exists()  # dpkg would take /opt away with its last file
+    assert f"Depends: chipwatch (= {LATER})\n" in run("dpkg-deb", "--field", google).stdout
+    run("dpkg-deb", "--extract", google, tmp_path / "google")
+    assert libraries(build, tmp_path / "raw") == ["libz.so.1"]
+    assert libraries(build, tmp_path / "google") == ["google_auth.dist-info", "grpc"]
     for script in ("preinst", "postinst", "prerm", "postrm"):
         run(tools.shellcheck(), tmp_path / "raw/DEBIAN" / script)
 
 
 @FILES
-def test_an_rpm_keeps_a_changed_configuration_and_leaves_the_service_off(build, tree, tmp_path):
+def test_an_rpm_keeps_a_changed_configuration_and_leaves_the_service_off(build, trees, tmp_path):
     if not shutil.which("rpmbuild"):
         pytest.skip("rpmbuild is not on PATH: `apt-get install rpm`")
-    package = build.build_rpm(tree, LATER, "2.31", tmp_path)
+    package, google = build.build_rpms(*trees, LATER, "2.31", tmp_path)
     assert run("rpm", "--query", "--package", package, "--configfiles").stdout == "/etc/chipwatch/chipwatch.toml\n"
     assert "glibc >= 2.31\n" in run("rpm", "--query", "--package", package, "--requires").stdout
     scripts = run("rpm", "--query", "--package", package, "--scripts").stdout
     assert "enable" not in scripts
     assert scripts.count("systemctl try-restart") == 1
     (tmp_path / "root").mkdir()
-    run("rpm", "--root", tmp_path / "root", "--initdb")
-    run("rpm", "--root", tmp_path / "root", "--install", "--nodeps", "--noscripts", package)
-    assert (tmp_path / "root/opt/chipwatch/chipwatch").exists()
-    run("rpm", "--root", tmp_path / "root", "--erase", "--noscripts", "chipwatch")
-    assert not (tmp_path / "root/opt/chipwatch").exists()
+    rpm = ("rpm", "--root", tmp_path / "root")
+    run(*rpm, "--initdb")
+    assert "chipwatch = " in run(*rpm, "--install", google, check=False).stderr
+    for one, inside in ((package, ["libz.so.1"]), (google, ["google_auth.dist-info", "grpc", "libz.so.1"])):
+        run(*rpm, "--install", "--nodeps", "--noscripts", one)
+        assert libraries(build, tmp_path / "root") == inside
+    run(*rpm, "--erase", "--noscripts", "chipwatch", "chipwatch-google")
+    assert not (tmp_path / "root" / build.FOLDER).exists()
 
 
 @FILES
 @pytest.mark.parametrize("form", ["archive", "deb", "rpm"])
-def test_the_same_files_give_the_same_bytes_at_another_time(build, tree, form, tmp_path, monkeypatch):
+def test_the_same_files_give_the_same_bytes_at_another_time(build, trees, form, tmp_path, monkeypatch):
     if not shutil.which(tool := {"deb": "dpkg-deb", "rpm": "rpmbuild"}.get(form, "tar")):
         pytest.skip(f"{tool} is not on PATH")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
     made = []
     for moment in (1_700_000_000, 1_750_000_000):
         out = tmp_path / str(moment)
-        copy = shutil.copytree(tree, out / "tree", symlinks=True)
-        for path in (copy, *copy.rglob("*")):
+        copies = [shutil.copytree(tree, out / str(number), symlinks=True) for number, tree in enumerate(trees)]
+        for path in out.rglob("*"):
             os.utime(path, (moment, moment), follow_symlinks=False)
-        words = {"archive": (copy / "opt/chipwatch", LATER, out)}.get(form, (copy, LATER, "2.31", out))
-        made.append(getattr(build, f"build_{form}")(*words).read_bytes())
+        words = (copies[0] / build.FOLDER, LATER, out) if form == "archive" else (*copies, LATER, "2.31", out)
+        made.append([package.read_bytes() for package in getattr(build, f"build_{form}s")(*words)])
     assert made[0] == made[1]
 
 
@@ -119,20 +137,16 @@ def test_the_message_of_the_one_file_has_its_size_and_its_places(build):
 
 @pytest.fixture(scope="module")
 def made(as_root, tmp_path_factory):
-    """The one file, the deb, and the deb of a later version, built once; a minute."""
-    done = subprocess.run(
-        ["make", "packages", "FORMS=onefile deb"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    one, first = (
-        ROOT / "dist" / f"chipwatch{name}" for name in (f"-{__version__}-linux-x86_64", f"_{__version__}_amd64.deb")
-    )
+    """The one file, both debs, and that of a later version, built once; a minute."""
+    run("make", "packages", "FORMS=onefile deb", cwd=ROOT)
+    ends = (f"-{__version__}-linux-x86_64", f"_{__version__}_amd64.deb", f"-google_{__version__}_amd64.deb")
+    one, first, google = (ROOT / "dist" / f"chipwatch{end}" for end in ends)
     folder = tmp_path_factory.mktemp("later")
     run("dpkg-deb", "--raw-extract", first, folder / "raw")
     control = folder / "raw/DEBIAN/control"
     control.write_text(control.read_text().replace(f"Version: {__version__}", f"Version: {LATER}"))
     run("dpkg-deb", "-Znone", "--root-owner-group", "--build", folder / "raw", folder / "later.deb")
-    return one, first, folder / "later.deb"
+    return one, first, google, folder / "later.deb"
 
 
 @MACHINES
@@ -160,15 +174,20 @@ def test_the_one_file_names_tmpdir_where_its_folder_may_not_execute(made, tmp_pa
 def test_a_deb_is_installed_updated_taken_back_and_leaves_nothing(suite, made, tmp_path):
     """A machine without a network and, but for Python's name, with what dpkg needs alone."""
     with Machine(bare(suite), tmp_path, "") as machine:
-        machine.until(
-            lambda: machine.inside("systemctl", "is-system-running", check=False).stdout.strip() in READY, "no boot"
-        )
+        machine.until_up()
         for package in made[1:]:
-            shutil.copy(package, machine.root / "opt")
-        before = {str(path) for path in machine.root.rglob("*") if "chipwatch" in path.name}
-        machine.inside("dpkg", "--install", f"/opt/{made[1].name}")
+            shutil.copy(package, machine.root / "srv")
+        there = lambda: {str(path) for path in machine.root.rglob("*") if re.search("chipwatch|^opt$", path.name)}  # noqa: E731
+        before = there()
+        machine.inside("dpkg", "--install", f"/srv/{made[1].name}")
         assert machine.inside("chipwatch", "--version").stdout.startswith(f"chipwatch {__version__}")
         assert machine.inside("systemctl", "is-enabled", "chipwatch", check=False).stdout == "disabled\n"
+        google = lambda: machine.inside("chipwatch", "check", "--sink", "google", check=False).stderr  # noqa: E731
+        assert "cannot be loaded: No module named" in google()
+        assert google().endswith("; install the package chipwatch-google of the same version\n")
+        machine.inside("dpkg", "--install", f"/srv/{made[2].name}")
+        assert "cannot be loaded" not in google()
+        machine.inside("dpkg", "--purge", "chipwatch-google")
         machine.write("etc/chipwatch/chipwatch.toml", 'collector = ["memory"]\ninterval = 1\n')
         begun = time.monotonic()
         machine.inside("systemctl", "enable", "--now", "chipwatch")
@@ -178,10 +197,10 @@ def test_a_deb_is_installed_updated_taken_back_and_leaves_nothing(suite, made, t
         state = lambda: machine.inside("systemctl", "show", "-P", "MainPID,ActiveState", "chipwatch").stdout  # noqa: E731
         for version, package in ((LATER, "later.deb"), (__version__, made[1].name)):
             earlier = state()
-            machine.inside("dpkg", "--install", f"/opt/{package}")
+            machine.inside("dpkg", "--install", f"/srv/{package}")
             machine.until(lambda: "active\n" in state() and state() != earlier, "the service starts again")  # noqa: B023
             assert machine.inside("dpkg-query", "--show", "--showformat=${Version}", "chipwatch").stdout == version
             assert 'collector = ["memory"]' in (machine.root / "etc/chipwatch/chipwatch.toml").read_text()
         machine.inside("dpkg", "--purge", "chipwatch")
-        assert {str(path) for path in machine.root.rglob("*") if "chipwatch" in path.name} == before
+        assert there() == before
         assert "chipwatch" not in machine.inside("getent", "passwd").stdout

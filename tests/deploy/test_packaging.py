@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -13,27 +12,19 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tests.deploy.boot_machine import run
 from tools import release
 
 from chipwatch.base.version import __version__
 from chipwatch.base.version import build as build_of_this
 
 ROOT = Path(__file__).parents[2]
-LONG = 60.0
 NAME = f"chipwatch-{__version__}"
 COMMIT = "chipwatch/base/commit"
 
 
-def run(*words, **options):
-    done = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, timeout=LONG, check=False, **options
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def head():
-    return run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    return run("git", "rev-parse", "HEAD", cwd=ROOT).stdout.strip()
 
 
 def build(folder, epoch, of=ROOT):
@@ -92,25 +83,28 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--quiet", built[0])
-    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     env = {"PATH": os.environ["PATH"], "PYTHONNOUSERSITE": "1"}
 
     program = "import chipwatch, chipwatch_sinks; print(chipwatch.__file__, *chipwatch_sinks.__path__)"
     where = run(python, "-c", program, cwd=tmp_path, env=env)
-    assert all(Path(path).is_relative_to(own) for path in where.split())
+    assert all(Path(path).is_relative_to(own) for path in where.stdout.split())
     for command in ("agent", "chipwatch"):
-        said = run(tmp_path / "venv/bin" / command, "--version", cwd=tmp_path, env=env)
+        said = run(tmp_path / "venv/bin" / command, "--version", cwd=tmp_path, env=env).stdout
         assert re.fullmatch(rf"chipwatch {__version__} \({head()}(\+changes)?\)\n", said)
-    assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env)
-    assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)
+    assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env).stdout
+    assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env).stdout
 
 
 def test_git_gives_the_same_program(tmp_path):
     run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "--quiet",
         "--target", tmp_path, f"git+file://{ROOT}")  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert run(tmp_path / "bin/agent", "--version", cwd=tmp_path, env=env) == f"chipwatch {__version__} ({head()})\n"
+    assert (
+        run(tmp_path / "bin/agent", "--version", cwd=tmp_path, env=env).stdout
+        == f"chipwatch {__version__} ({head()})\n"
+    )
 
 
 def test_a_build_without_git_names_the_commit_that_it_is_given_or_none(built, tmp_path):
@@ -187,7 +181,7 @@ def bare(text):
 def test_nothing_that_is_shipped_installs_the_agent_by_a_name_that_anybody_may_take():
     assert bare("pip install --quiet \\\n  chipwatch==0.1.0")
     assert not bare("pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)
+    listed = run("git", "ls-files", cwd=ROOT)
     shipped = [
         ROOT / name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "tools/", "CHANGELOG"))
     ]
@@ -213,5 +207,5 @@ def test_the_wheelhouse_of_a_release_is_one_file_with_its_sums_and_the_same_byte
     run("tar", "-xf", packed, cwd=tmp_path)
     unpacked = tmp_path / NAME
     assert {str(path.relative_to(unpacked)) for path in unpacked.rglob("*.*")} == names
-    assert run("sha256sum", "--check", "SHA256SUMS", cwd=unpacked).count(": OK") == len(names)
+    assert run("sha256sum", "--check", "SHA256SUMS", cwd=unpacked).stdout.count(": OK") == len(names)
     assert f"{hashlib.sha256(first).hexdigest()}  {packed.name}\n" in (dist / "SHA256SUMS").read_text()

@@ -103,11 +103,6 @@ class Node:
         return str((base / "current").readlink()), files, active, sorted(path.name for path in base.glob("*-*"))
 
 
-def until_up(running):
-    asked = ("systemctl", "is-system-running")
-    running.until(lambda: running.inside(*asked, check=False).stdout.strip() in ("running", "degraded"), "no boot")
-
-
 def report(suite, what, seconds):
     print(f"\n    {suite}: {what}: {seconds:.1f} s (load {os.getloadavg()[0]:.1f})")  # noqa: T201  # the figures are what this is run for
 
@@ -120,7 +115,7 @@ def test_install_update_broken_update_downgrade_rollback_and_purge(suite, dists,
     shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
     before = paths(made.root)
     with made as running:
-        until_up(running)
+        running.until_up()
         node = Node(running, dists)
 
         done, seconds = node.install("this")
@@ -176,7 +171,7 @@ def test_a_package_with_its_python_runs_under_the_unit_where_there_is_none(tmp_p
     shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
     (made.root / "srv/mine.toml").write_text(TOML)
     with made as running:
-        until_up(running)
+        running.until_up()
         begun = time.monotonic()
         options = ("--version", __version__, "--from", "/srv/dist", "--config", "/srv/mine.toml")
         done = running.inside("sh", "/srv/install.sh", *options, check=False)

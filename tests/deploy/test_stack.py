@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 
 import yaml
 from tests.deploy import tools
+from tests.deploy.boot_machine import run
 
 STACK = tools.ROOT / "deploy/stack"
 
@@ -14,8 +14,7 @@ def test_the_schema_of_compose_takes_the_file_and_no_unknown_key(tmp_path):
     wrong = tmp_path / "compose.yml"
     wrong.write_text((STACK / "compose.yml").read_text().replace("depends_on:", "depend_on:"))
     for file, status in ((STACK / "compose.yml", 0), (wrong, 1)):
-        command = [tools.check_jsonschema(), "--builtin-schema", "vendor.compose-spec", file]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run(tools.check_jsonschema(), "--builtin-schema", "vendor.compose-spec", file, check=False)
         assert done.returncode == status, done.stdout + done.stderr
 
 

@@ -12,7 +12,7 @@ from chipwatch.config import load as configuration
 from chipwatch.config import plugins
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.contract.errors import CommandError, ConfigError, get_extra
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Sink
 
@@ -40,7 +40,7 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
 
         extras = metadata.metadata("chipwatch").get_all("Provides-Extra") or ()
         is_missing = isinstance(problem, ModuleNotFoundError) and registered in extras
-        extra = f"; install chipwatch with the extra '{registered}'" if is_missing else ""
+        extra = f"; {get_extra(registered)}" if is_missing else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     return cls
 

@@ -196,23 +196,11 @@ def start_after(last: int, start_time: int, at: int) -> int:
     return min(max(last, min(start_time + 1_000_000, at - 1)), at)
 
 
-def gauge(
-    name: str,
-    unit: str,
-    help: str,  # noqa: A002  # as the field
-    level: Level = Level.BASIC,
-    dims: tuple[str, ...] = (),
-) -> Metric:
+def gauge(name: str, unit: str, help: str, level: Level = Level.BASIC, dims: tuple[str, ...] = ()) -> Metric:  # noqa: A002  # as the field
     """Declare a gauge; raise TypeError for a level that is not a Level."""
     return Metric(name, Kind.GAUGE, unit, help, level, dims)
 
 
-def counter(
-    name: str,
-    unit: str,
-    help: str,  # noqa: A002  # as the field
-    level: Level = Level.BASIC,
-    dims: tuple[str, ...] = (),
-) -> Metric:
+def counter(name: str, unit: str, help: str, level: Level = Level.BASIC, dims: tuple[str, ...] = ()) -> Metric:  # noqa: A002  # as the field
     """Declare a counter; raise TypeError for a level that is not a Level."""
     return Metric(name, Kind.COUNTER, unit, help, level, dims)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import re
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -42,6 +43,12 @@ def text_of(problem: BaseException) -> str:
     with contextlib.suppress(BaseException):
         return ERRNO.sub(lambda its: os_text(OSError(int(its[1]), its[2])), str(problem)) or type(problem).__name__
     return "its __str__ raises"
+
+
+def get_extra(extra: str) -> str:
+    """Return how to get the libraries of an extra; the packages that bring their own Python lack Google's alone."""
+    of_package = "the package chipwatch-google of the same version"
+    return f"install {of_package}" if hasattr(sys, "frozen") else f"install chipwatch with the extra '{extra}'"
 
 
 class CommandError(Exception):

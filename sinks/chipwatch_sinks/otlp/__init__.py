@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from chipwatch.base.version import USER_AGENT
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, gauge
-from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable, get_extra
 from chipwatch.contract.plugin import Needs
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.faults import check_timeout, url_fault
@@ -137,7 +137,7 @@ class OtlpSink(Sink):
         try:
             self._url = self._flavour.open()
         except ModuleNotFoundError as missing:
-            raise Refused(f"{missing}; install chipwatch with the extra '{self._config.flavour}'") from missing
+            raise Refused(f"{missing}; {get_extra(self._config.flavour)}") from missing
         self._encoder.given |= self._flavour.resource()
         self._client = HttpClient(
             self._url, timeout=self._settings.timeout, max_bytes=MAX_ANSWER, tls=self._settings.tls

@@ -158,12 +158,15 @@ def test_a_plugin_is_built_from_its_options(installed):
     assert made.config.load == 2.5
 
 
-def test_a_missing_library_is_named_with_the_extra_to_install():
+def test_a_missing_library_is_named_with_the_extra_or_the_package_to_install(monkeypatch):
     known = {"google": EntryPoint("no_such_library:Sink")}
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "google", config(), known)
     line = "sink google cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'google'"
     assert str(caught.value) == line
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    with pytest.raises(NotLoaded, match=r"; install the package chipwatch-google of the same version$"):
+        build_plugin(plugins.SINKS, "google", config(), known)
 
 
 @pytest.mark.parametrize("module", ["json.no_such", "no_such.json"])

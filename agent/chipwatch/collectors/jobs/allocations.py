@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.errors import os_text
+from chipwatch.contract.errors import get_extra, os_text
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.job_numbers import mapping_folders
 from chipwatch.host.procfs import close_all, read_small
@@ -71,7 +71,6 @@ TIMEOUT: Final = 1.0
 """Seconds to wait for an answer of the kubelet, which has it in memory."""
 MAX_BYTES: Final = 16 << 20
 """Most bytes of an answer, as in Kubernetes' own client. 250 pods have 0.1 MB; a plugin with a device a MiB, over 4."""
-MISSING: Final = "grpcio is not installed: install chipwatch with the extra 'kubernetes'"
 
 
 class KubeletFailed(Exception):
@@ -108,7 +107,7 @@ class Kubelet:
         try:
             grpc: Any = importlib.import_module("grpc")
         except ImportError:
-            raise KubeletFailed(f"{self.socket}: {MISSING}") from None
+            raise KubeletFailed(f"{self.socket}: grpcio is not installed: {get_extra('kubernetes')}") from None
         if self._channel is None:
             options = [("grpc.max_receive_message_length", MAX_BYTES), ("grpc.enable_http_proxy", 0)]
             self._channel = grpc.insecure_channel(f"unix:{self.socket}", options)

@@ -27,7 +27,7 @@ from chipwatch.collectors.tpu import metrics as m
 from chipwatch.collectors.tpu.sdk import Sdk
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
-from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import PartlyCollected, Unavailable, get_extra
 from chipwatch.contract.facts import Device, DeviceProcess, Unlisted
 from chipwatch.contract.plugin import Given, Needs
 from chipwatch.host.counters import Counters
@@ -154,7 +154,7 @@ class TpuCollector(Collector):
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
         if not importlib.util.find_spec("grpc"):
-            raise Unavailable("grpcio is not installed: install chipwatch with the extra 'tpu'")
+            raise Unavailable(f"grpcio is not installed: {get_extra('tpu')}")
         self._service = RuntimeService(self._config.port, self._level)
         if self._config.sdk and self._level >= Level.DETAILED:
             libtpu = importlib.util.find_spec("libtpu")
