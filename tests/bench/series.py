@@ -93,8 +93,8 @@ class SeriesPath:
     def empty(self) -> float:
         """Deliver all that is spooled to nobody; return the CPU time (ms)."""
         before = time.process_time_ns()
-        while points := self.spool.take(BATCH)[0]:
-            self.spool.acknowledge({"sent": len(points)})
+        while parts := self.spool.take(BATCH):
+            self.spool.acknowledge({"sent": sum(len(points) for points, _ in parts)})
         return (time.process_time_ns() - before) / 1e6
 
 

@@ -253,7 +253,7 @@ def test_malformed_points_do_not_reach_the_spool(start, until, plugins_folder, a
     chosen = ("--collector", "memory", "--collector", "malformed", "--interval", "0.1", "--dim", "host=test")
     agent.run(*words, *chosen, env=env)
     spool = Spool("google", tmp_path / "google.db")
-    points = spool.take(1000)[0]
+    ((points, _),) = spool.take(1000)
     spool.close()
     assert {point.dims.get("a") for point in points if point.metric.name == "stub.value"} == {None, "c"}
     assert "memory.used" in {point.metric.name for point in points}

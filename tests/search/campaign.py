@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from tests.search import configurations, corruptions, inputs, lives
+from tests.search import configurations, corruptions, deliveries, inputs, lives
 from tests.search.figures import Figures, line
 
 
@@ -28,8 +28,9 @@ GROUPS = (
     {"lives": Part(lives.run, 10**6, 1.0)},
     {
         "corruptions": Part(corruptions.run, 10**6, 0.2),
-        "configurations": Part(configurations.run, 10**6, 0.3),
-        "inputs": Part(inputs.run, 10**9, 0.5),
+        "deliveries": Part(deliveries.run, 10**6, 0.2),
+        "configurations": Part(configurations.run, 10**6, 0.2),
+        "inputs": Part(inputs.run, 10**9, 0.4),
     },
 )
 """Parts that run at the same time."""

@@ -94,11 +94,11 @@ def drain(spool: Spool, dice: Random) -> Iterator[Datapoint]:
     withheld = 0
     while spool.ledger.spooled and withheld < 50:
         try:
-            points, common = spool.take(dice.choice([7, 40, 1000]))
+            parts = spool.take(dice.choice([7, 40, 1000]))
         except Retryable:
             withheld += 1
             continue
-        if points:
+        for points, common in parts:
             assert common == COMMON, f"the dimensions are {common}"
             yield from points
             spool.acknowledge({"sent": len(points)})

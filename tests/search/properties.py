@@ -36,6 +36,8 @@ FEW = 10
 """Most points that are sent beside a tick, such as the news of an incident."""
 FIRST, IN_FLIGHT = 1000, 128 << 10
 """Most bytes of the first line of a recording, and of chunks that are being sent, which are not dropped meanwhile."""
+MANY, LONGEST = 8, 1_500_000_000
+"""Moments of a journal that has more ticks than it must have, and ns that it may then cover: a part of a ring, with slack."""
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -267,10 +269,15 @@ def judge_life(seen: Seen, number: int, code: int | None) -> None:
 
 
 def _recorded_until(seen: Seen) -> None:
-    """Note the moments that the recording of the run has now: they must stay in it."""
+    """Note the moments that the recording of the run has now: they must stay in it. Look at what a kill left of a ring."""
     file = seen.folder / "run.chipwatch"
     if file.exists() and (recorded := _recording(seen, file)):
         seen.recorded.update(at for column in recorded.columns for at in column.times)
+    for file in (seen.folder / "state").glob("recorder*/*.chipwatch") if not seen.jumps else ():
+        with suppress(NotARecording):
+            moments = sorted({at for column in load(file).columns for at in column.times})
+            if len(moments) > MANY and moments[-1] - moments[3] > LONGEST:  # the first may be of late readings
+                seen.fail("recorder: a journal of a ring ends in time", f"{file.name}: {moments[0]} to {moments[-1]}")
 
 
 def _recording(seen: Seen, file: Path) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.search import configurations, corruptions, inputs
+from tests.search import configurations, corruptions, deliveries, inputs
 from tests.search.figures import Figures
 from tests.search.mutants import Mutator
 from tests.search.plan import left_out, plan_of
@@ -13,20 +13,21 @@ from tests.search.run import run
 
 QUICK = 60.0
 KEPT = [line.partition("#")[0].strip() for line in Path(__file__).with_name("seeds.txt").read_text().splitlines()]
-SPOILT = [line for line in KEPT if line.startswith("corruptions ")]
+OTHERS = {"corruptions": corruptions.run, "deliveries": deliveries.run}
+TRIALS = [line for line in KEPT if line.partition(" ")[0] in OTHERS]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files that a process writes are known by /proc")
-@pytest.mark.parametrize("seed", [line for line in KEPT if line not in SPOILT])
+@pytest.mark.parametrize("seed", [line for line in KEPT if line not in TRIALS])
 def test_lives_that_broke_a_property_once_break_none(seed):
     assert run(plan_of(seed)).failures == {}
 
 
-@pytest.mark.parametrize("line", SPOILT)
-def test_a_damage_that_broke_a_property_once_breaks_none(line):
-    _, seed, trial = line.split()
-    figures = Figures("corruptions", int(seed), 1, QUICK, first=int(trial))
-    corruptions.run(figures)
+@pytest.mark.parametrize("line", TRIALS)
+def test_a_trial_that_broke_a_property_once_breaks_none(line):
+    part, seed, trial = line.split()
+    figures = Figures(part, int(seed), 1, QUICK, first=int(trial))
+    OTHERS[part](figures)
     assert figures.failures == []
 
 
@@ -43,6 +44,13 @@ def test_a_plan_without_a_part_is_the_same_in_all_others_and_is_written_as_a_lin
 def test_a_spool_that_rots_delivers_no_altered_value():
     figures = Figures("corruptions", 1, 60, QUICK)
     corruptions.run(figures)
+    assert figures.failures == []
+    assert figures.counts["delivered"] > 1000
+
+
+def test_a_delivery_that_goes_wrong_in_any_way_loses_and_doubles_nothing():
+    figures = Figures("deliveries", 1, 40, QUICK)
+    deliveries.run(figures)
     assert figures.failures == []
     assert figures.counts["delivered"] > 1000
 

@@ -69,8 +69,7 @@ class Completion:
         if common:
             if common is not self._machine or len(self._merged) > MAX_MERGED:
                 self._machine, self._merged = common, {}
-            merged, bare = self._merged, points
-            points = []
+            merged, bare, points = self._merged, points, []
             for metric, value, own, at, start_time, start, summary, increase in bare:
                 if (dims := merged.get(own)) is None:
                     dims = merged[own] = common | own
@@ -285,12 +284,14 @@ class SinkDelivery:
         if self._batches.is_halfway:
             self._batches.settle()
             return True
-        machine = self._completion.common()
-        points, common = self.spool.take(self._batches.most)
-        if not points or (common is None and machine is None):
+        machine, points = self._completion.common(), list[Datapoint]()
+        for some, common in self.spool.take(self._batches.most):
+            if common is None and machine is None:
+                break
+            points += self._completion.complete(some, machine if common is None else common)
+        if not points:
             self.spool.release()
             return False
-        points = self._completion.complete(points, machine if common is None else common)
         self._example = self._example or min(points, key=lambda point: len(point.dims)).dims
         if self.sink.needs.state and self._batches.guard.call(self.sink.prepare, points):
             self.spool.file.remember(self._state())
@@ -300,8 +301,8 @@ class SinkDelivery:
     def _end_all(self) -> None:
         """Drop all points that wait, since their reader has gone."""
         with suppress(Retryable):
-            while points := self.spool.take(self.sink.limits.max_points)[0]:
-                self.spool.acknowledge({"dropped:reader gone": len(points)})
+            while parts := self.spool.take(self.sink.limits.max_points):
+                self.spool.acknowledge({"dropped:reader gone": sum(len(points) for points, _ in parts)})
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None for sinks whose users need no such hint."""

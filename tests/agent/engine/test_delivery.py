@@ -1,6 +1,5 @@
 import logging
 import math
-import random
 import re
 import sqlite3
 import threading
@@ -442,35 +441,6 @@ def test_one_poison_point_among_a_thousand_is_found_by_halving(start, caplog):
     assert worker.spool.ledger.rejected == {"refused by the service": 1}
     assert "something is wrong: cpu.load" in caplog.text
     assert [r.levelname for r in caplog.records] == ["ERROR"]
-
-
-@pytest.mark.parametrize("poison", [{0}, {999}, {0, 1, 500, 998}, set(range(50, 149)), set(range(999))])
-def test_a_bad_point_anywhere_is_lost_alone(start, poison):
-    sink = Allergic(max_points=1000)
-    sink.poison = frozenset(poison)
-    worker = start(sink, 1000)
-    idle(worker)
-    assert sink.got == [n for n in range(1000) if n not in poison]
-    assert worker.spool.ledger.rejected.total() == len(poison)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_wire_that_fails_while_poison_is_searched_doubles_nothing(start, seed):
-    dice = random.Random(seed)
-
-    class Flaky(Allergic):
-        def write(self, batch):
-            if dice.random() < 0.3:
-                self.asked.append([])
-                raise Retryable("no answer")
-            return super().write(batch)
-
-    sink = Flaky(max_points=64)
-    sink.poison = frozenset({0, 5, 6, 40, 64, 100})
-    worker = start(sink, 128)
-    idle(worker)
-    assert sorted(sink.got) == [n for n in range(128) if n not in sink.poison]
-    assert worker.spool.ledger.rejected.total() == 6
 
 
 def failing(count, owed, problem):

@@ -38,8 +38,7 @@ def play(out, readings, *, step=20, dims=XID, start_time=BOOT, begin=0):
 
 
 def owed(out):
-    points, _ = out.spool.take(1000)
-    return points
+    return [point for points, _ in out.spool.take(1000) for point in points]
 
 
 def seen(points):

@@ -122,34 +122,33 @@ class Spool:
             self._destination.bind(destination)
             self._divide()
 
-    def take(self, most: int) -> tuple[list[Datapoint], Dimensions | None]:
+    def take(self, most: int) -> list[tuple[list[Datapoint], Dimensions | None]]:
         """
-        Return up to `most` of the oldest points, and the machine's dimensions that were stored with them.
+        Return up to `most` of the oldest points, each part with the machine's dimensions that were stored with it.
 
         These points are not dropped until they are acknowledged or released. Raise Retryable if the disk fails now.
         """
         with self.file.lock:
-            self._in_flight = 0
+            self._in_flight, left = 0, most
             if self._max_age is not None and (now := self._clock()) is not None:
                 while self._queue and self._queue[0].newest < now - self._max_age:
                     self._drop(self._queue[0], "too old")
-            taken: list[Datapoint] = []
-            common: Dimensions | None = None
-            while len(taken) < most and self._in_flight < len(self._queue):
+            taken: list[tuple[list[Datapoint], Dimensions | None]] = []
+            while left and self._in_flight < len(self._queue):
                 chunk = self._queue[self._in_flight]
                 if chunk.points is None and not self._load(chunk):
                     if chunk in self._queue:
                         break
                     continue
                 assert chunk.points is not None
-                if self._in_flight and chunk.common != common:
-                    break
-                common = chunk.common
-                taken.extend(islice(chunk.points, chunk.done, chunk.done + most - len(taken)))
+                if not taken or taken[-1][1] != chunk.common:
+                    taken.append(([], chunk.common))
+                taken[-1][0].extend(islice(chunk.points, chunk.done, chunk.done + left))
+                left -= min(left, chunk.left)
                 self._in_flight += 1
             if not taken and self._queue and self.file.store:
                 raise Retryable("the spool's file cannot be read now")
-            return taken, common
+            return taken
 
     def acknowledge(self, change: Mapping[str, int], state: bytes | None = None) -> None:
         """

@@ -6,7 +6,7 @@ def ids(taken):
 
 
 def take(spool, most=10**6):
-    return ids(spool.take(most)[0])
+    return ids(point for points, _ in spool.take(most) for point in points)
 
 
 def drain(spool, most=7):

@@ -3,17 +3,12 @@ import math
 import shutil
 import sqlite3
 import sys
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.agent.engine.spool.draining import drain, ids, take
 from tests.doubles.frame import Clock
-from tests.examples import examples
 
 import chipwatch.engine.spool.queue
 import chipwatch.engine.spool.sqlite
@@ -73,34 +68,11 @@ def kill(spool):
 # -- a queue ------------------------------------------------------------------------------------------------------------
 
 
-def test_points_of_machines_with_other_dimensions_are_not_taken_together(spool):
-    spool.append(points([0]), HERE)
-    spool.append(points([1]), HERE)
-    spool.append(points([2]), None)
-    spool.append(points([3]), THERE)
-    spool.append(points([4]), Dimensions())
-    seen = []
-    while True:
-        taken, under = spool.take(100)
-        if not taken:
-            break
-        seen.append((ids(taken), under))
-        spool.acknowledge({"sent": len(taken)})
-    assert seen == [([0, 1], HERE), ([2], None), ([3], THERE), ([4], Dimensions())]
-
-
-def test_ends_of_several_kinds_are_counted_across_chunks(spool, path):
-    for first in range(0, 12, 4):
-        spool.append(points(range(first, first + 4)))
-    take(spool)
-    spool.acknowledge({"rejected:bad": 3, "sent": 4, "dropped:bug": 2, "rejected:old": 0})
-    check_balance(spool, path)
-    ledger = spool.ledger
-    assert (ledger.sent, ledger.rejected, ledger.dropped) == (4, {"bad": 3}, {"bug": 2})
-    assert ledger.spooled == 3
-    assert take(spool) == [9, 10, 11]
-    if path.exists():
-        assert in_file(path) == ({"collected": 12, "rejected:bad": 3, "sent": 4, "dropped:bug": 2}, 3)
+def test_points_of_machines_with_other_dimensions_are_parts_of_what_is_taken(spool):
+    for number, common in enumerate((HERE, HERE, None, THERE, Dimensions())):
+        spool.append(points([number]), common)
+    taken = [(ids(part), common) for part, common in spool.take(100)]
+    assert taken == [([0, 1], HERE), ([2], None), ([3], THERE), ([4], Dimensions())]
 
 
 def test_the_end_of_many_chunks_is_one_transaction(spooled, path):
@@ -177,19 +149,6 @@ def test_memory_is_bounded_too(monkeypatch):
     assert drain(spool) == list(range(900, 1000))
 
 
-def test_points_in_flight_are_not_dropped(spooled, path):
-    spool = spooled(max_bytes=1)
-    spool.append(points(range(10)))
-    assert take(spool, 5) == [0, 1, 2, 3, 4]
-    for first in range(10, 100, 10):
-        spool.append(points(range(first, first + 10)))
-    spool.acknowledge({"sent": 5})
-    assert take(spool) == [5, 6, 7, 8, 9, *range(90, 100)]
-    spool.acknowledge({"sent": 15})
-    assert spool.ledger.dropped == {"spool full": 80}
-    check_balance(spool, path)
-
-
 def test_the_newest_window_is_kept_even_if_it_is_above_the_bound(spooled):
     spool = spooled(max_bytes=1)
     spool.append(points(range(1000)))
@@ -261,15 +220,6 @@ def test_points_that_no_disk_took_until_the_close_are_an_error(spooled, path, ca
     ]
 
 
-def test_points_that_waited_for_a_folder_are_written_at_the_close(spooled, path):
-    path.parent.touch()
-    spool = spooled()
-    spool.append(points(range(5)))
-    path.parent.unlink()
-    spool.close()
-    assert drain(spooled()) == list(range(5))
-
-
 def test_counts_stay_right_if_the_file_is_corrupt_while_points_of_memory_are_in_flight(spooled, path, monkeypatch):
     spool = spooled()
     break_disk(spool)
@@ -311,29 +261,6 @@ def test_points_wait_in_memory_until_the_folder_can_be_made(spooled, path, caplo
     assert in_file(path) == ({"collected": 12, "sent": 2}, 10)
     kill(spool)
     assert drain(spooled()) == list(range(2, 12))
-
-
-def test_points_of_an_earlier_run_come_before_those_in_memory(spooled, path):
-    first = spooled()
-    first.append(points(range(3)))
-    first.close()
-    path.rename(path.with_suffix(".kept"))
-    path.mkdir()  # the file cannot be opened
-    spool = spooled()
-    spool.append(points(range(3, 5)))
-    assert take(spool) == [3, 4]
-    spool.acknowledge({"sent": 1})
-    spool.append(points([5]))
-    spool.release()
-    path.rmdir()
-    path.with_suffix(".kept").rename(path)
-    spool.append(points([6]))
-    check_balance(spool, path)
-    assert (spool.ledger.collected, spool.ledger.sent) == (7, 1)
-    assert drain(spool) == [0, 1, 2, 4, 5, 6]
-    check_balance(spool, path)
-    spool.close()
-    assert spooled().ledger.sent == 7
 
 
 def test_ended_points_do_not_stay_in_memory_while_the_disk_fails(path, monkeypatch):
@@ -564,106 +491,6 @@ def test_only_the_unsent_points_of_a_corrupt_chunk_are_dropped(spooled, path):
     check_balance(spool, path)
 
 
-# -- all of it, at random ---------------------------------------------------------------------------------------------------
-
-ENTRIES = st.sampled_from(["sent", "rejected:bad", "rejected:old", "dropped:bug"])
-
-
-class Life(RuleBasedStateMachine):
-    """A spool with a clock, a worker, a disk that fails at times and kills, compared with a list."""
-
-    def __init__(self):
-        super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "sink.db"
-        self.spool = Spool("sink", self.path)
-        self.unsent: list[int] = []
-        self.hand = 0
-        self.next = 0
-        self.full = False
-        self.unsafe = False
-        self.ended: dict[str, int] = {}
-
-    @rule(count=st.integers(1, 30))
-    def append(self, count):
-        self.spool.append(points(range(self.next, self.next + count)))
-        self.unsent += range(self.next, self.next + count)
-        self.next += count
-        # what is in hand is written only when it is let go
-        self.unsafe = self.full or bool(self.spool._unsaved)
-
-    @rule(most=st.integers(1, 60))
-    def take(self, most):
-        assert take(self.spool, most) == self.unsent[:most]
-        self.hand = min(most, len(self.unsent))
-
-    @precondition(lambda self: self.hand)
-    @rule(data=st.data())
-    def acknowledge(self, data):
-        change: dict[str, int] = {}
-        for entry in data.draw(st.lists(ENTRIES, min_size=1, max_size=3, unique=True)):
-            change[entry] = data.draw(st.integers(0, self.hand - sum(change.values())))
-        self.spool.acknowledge(change)
-        count = sum(change.values())
-        self.hand -= count
-        del self.unsent[:count]
-        for entry, n in change.items():
-            self.ended[entry] = self.ended.get(entry, 0) + n
-
-    @rule()
-    def release(self):
-        self.spool.release()
-        self.hand = 0
-
-    @rule()
-    def fill_the_disk(self):
-        break_disk(self.spool)
-        self.full = True
-
-    @rule()
-    def make_room(self):
-        mend_disk(self.spool)
-        self.full = False
-
-    @rule()
-    def restart(self):
-        mend_disk(self.spool)
-        self.spool.close()
-        self._again()
-
-    @precondition(lambda self: not self.unsafe)
-    @rule()
-    def kill(self):
-        kill(self.spool)
-        self._again()
-
-    def _again(self):
-        self.spool = Spool("sink", self.path)
-        self.hand, self.full, self.unsafe = 0, False, False
-
-    @invariant()
-    def the_counts_balance(self):
-        check_balance(self.spool, self.path)
-        ledger = self.spool.ledger
-        assert ledger.spooled == len(self.unsent)
-        assert ledger.collected == self.next
-        assert {k: n for k, n in ledger.ended().items() if k != "collected"} == {
-            k: n for k, n in self.ended.items() if n
-        }
-
-    def teardown(self):
-        mend_disk(self.spool)
-        assert drain(self.spool) == self.unsent
-        self.spool.close()
-        shutil.rmtree(self.folder)
-
-
-Life.TestCase.settings = settings(
-    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestLife = Life.TestCase
-
-
 def test_it_knows_after_a_restart_when_the_newest_point_was_measured(tmp_path):
     path = tmp_path / "sink.db"
     with closing(Spool("s", path)) as spool:
@@ -825,7 +652,7 @@ def test_no_query_of_an_address_is_kept_and_a_new_key_finds_the_points(spooled, 
     assert b"K3Y" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
     again = spooled(destination={"endpoint": "http://h/v1?api_key=N3W"})
     again.bind({"endpoint": "http://h/v1?api_key=N3W"})
-    assert (again.ledger.elsewhere, again.file.recall(), len(again.take(9)[0])) == (0, b"state", 1)
+    assert (again.ledger.elsewhere, again.file.recall(), len(again.take(9))) == (0, b"state", 1)
     other = {"endpoint": "http://other/v1?api_key=K3Y"}
     again.close()
     last = spooled(destination=other)
@@ -869,22 +696,6 @@ def test_points_for_another_destination_are_dropped_if_asked_for(spooled, path, 
     assert second.ledger.dropped == {"other destination": 5}
     assert [r.levelname for r in caplog.records] == ["ERROR"]
     assert in_file(path) == ({"collected": 6, "sent": 1, "dropped:other destination": 5}, 0)
-
-
-def test_a_destination_known_in_part_becomes_the_first_whole_one_that_fits(spooled, path):
-    first = spooled(destination={"namespace": "Real", "endpoint": ""})  # the region is asked for, and nobody answers
-    first.append(points(range(3)))
-    kill(first)
-    trial = sending(spooled, TRIAL)
-    assert not trial.is_due
-    trial.close()
-    second = sending(spooled, REAL)
-    assert second.is_due
-    second.close()
-    elsewhere = sending(spooled, REAL | {"region": "b"})
-    assert not elsewhere.is_due
-    elsewhere.close()
-    assert drain(sending(spooled, REAL)) == [0, 1, 2]
 
 
 def test_each_destination_has_a_separate_state(spooled):

@@ -1,4 +1,4 @@
-"""A spool at its edges: taken over from another agent, with ends that its file did not take, or with a corrupt file."""
+"""A spool at its edges: with a corrupt file, at its bounds, and with odd counts."""
 
 import sqlite3
 from contextlib import closing
@@ -43,70 +43,6 @@ def locked(path):
         return closing(db)
 
     return lock
-
-
-# -- taken over ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_spool_is_taken_over_with_all_rows_that_the_other_agent_left_in_it(spooled, path):
-    first = spooled()
-    for n in range(0, 12, 2):
-        first.append(points(n, n + 1))
-    assert take(first, 5) == [0, 1, 2, 3, 4]
-    first.acknowledge({"sent": 5})  # two chunks are gone, and half of the third
-    first.release()
-    second = spooled()
-    second.append(points(100, 101))
-    second.append(points(102))
-    assert set(second.file.faults) == {"busy"}
-    first.close()
-    second.append(points(103))  # the file is free: now it is taken over
-    second.append(points(104))
-    assert [done for _, _, done in rows(path)] == [1, *[0] * 7]
-    assert (second.ledger.collected, second.ledger.sent, second.ledger.balance()) == (17, 5, 0)
-    assert take(second, 4) == [5, 6, 7, 8]
-    second.acknowledge({"sent": 4})
-    second.close()
-    third = spooled()
-    assert drain(third) == [9, 10, 11, 100, 101, 102, 103, 104]
-    assert (third.ledger.sent, third.ledger.balance(), third.bytes) == (17, 0, 0)
-    assert rows(path) == []
-
-
-def test_a_file_is_not_opened_while_points_are_in_flight(spooled, path):
-    first = spooled()
-    first.append(points(0, 1))
-    second = spooled()
-    second.append(points(100, 101))
-    assert take(second) == [100, 101]
-    first.close()
-    second.append(points(102))
-    second.acknowledge({"sent": 1})
-    second.release()
-    second.append(points(103))
-    assert drain(second) == [0, 1, 101, 102, 103]
-    assert ledger(path) == {"collected": 6, "sent": 6}
-
-
-# -- ends that the file did not take ---------------------------------------------------------------------------------------
-
-
-def test_ends_that_the_file_did_not_take_are_written_later_in_order(spool, spooled, path, locked):
-    for n in (0, 10, 20, 30):
-        spool.append(points(n, n + 1, n + 2, n + 3))
-    assert take(spool) == [n + m for n in (0, 10, 20, 30) for m in range(4)]
-    with locked(spool):
-        spool.acknowledge({"sent": 1})  # of the first chunk
-        spool.acknowledge({"sent": 4})  # its rest, and the first of the second
-        spool.acknowledge({"rejected:odd": 2})
-        spool.acknowledge({"sent": 3})  # its rest, and half of the third
-        assert rows(path)[0] == (0, 4, 0)
-    spool.append(points(40))
-    assert rows(path) == [(2, 4, 2), (3, 4, 0), (4, 1, 0)]
-    assert ledger(path) == {"collected": 17, "sent": 8, "rejected:odd": 2}
-    assert "disk" in spool.file.faults
-    spool.close()
-    assert drain(spooled()) == [22, 23, 30, 31, 32, 33, 40]
 
 
 # -- corrupt --------------------------------------------------------------------------------------------------------------
@@ -304,40 +240,6 @@ def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spool, path
     assert (ledger(path), rows(path)) == ({"collected": 2, "sent": 2}, [])
 
 
-def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spooled):
-    for n, region in enumerate("aba"):
-        spool = spooled(destination={"region": region})
-        spool.append(points(n))
-        spool.close()
-    spool = spooled()
-    spool.bind({"region": "c"})
-    assert (spool.ledger.elsewhere, spool.ledger.spooled, drain(spool)) == (3, 3, [])
-    spool.close()
-    spool = spooled()
-    spool.bind({"region": "a"})
-    assert (spool.ledger.elsewhere, drain(spool)) == (1, [0, 2])
-
-
-def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spool, spooled, path, locked):
-    with locked(spool):
-        spool.append(points(0, 1))
-    assert take(spool) == [0, 1]
-    spool.close()
-    assert spool.lost == 0
-    assert drain(spooled()) == [0, 1]
-
-
-def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spool, path, locked):
-    spool.append(points(0, 1, 2))
-    assert take(spool) == [0, 1, 2]
-    with locked(spool):
-        spool.acknowledge({"sent": 1})
-        spool.refuse(5, "over budget")
-    spool.append(points(3))
-    assert rows(path) == [(0, 3, 1), (1, 1, 0)]
-    assert ledger(path) == {"collected": 9, "sent": 1, "dropped:over budget": 5}
-
-
 def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spool, path, locked):
     spool.append(points(0, 1, 2))
     assert take(spool) == [0, 1, 2]
@@ -349,22 +251,6 @@ def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spool, path
     assert ledger(path) == {"collected": 4, "sent": 1}
     assert drain(spool) == [1, 2, 3]
     assert ledger(path) == {"collected": 4, "sent": 4}
-
-
-def test_no_chunk_is_written_while_ends_are_pending(spool, path, monkeypatch):
-    spool.append(points(0, 1))
-    assert take(spool) == [0, 1]
-
-    def fail(*_):
-        raise sqlite3.OperationalError("disk I/O error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "acknowledge", fail)
-        spool.acknowledge({"sent": 2})
-        spool.append(points(2))
-        assert rows(path) == [(0, 2, 0)]
-    spool.append(points(3))
-    assert [count for _, count, _ in rows(path)] == [1, 1]
 
 
 def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spool, monkeypatch):
