@@ -94,8 +94,9 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
 def tables(usage: ReportedUsage, marks: Sequence[Sequence[Mark]]) -> Iterator[str]:
     """Yield the tables; `marks`: the events of each recording."""
     runs = usage.runs
+    told = [run for run in runs if runs[1:] or run.recorded.broken]
     for title, rows in (
-        ("Recordings", [(run, _of_run(ReportedUsage([run], usage.terms))) for run in runs if runs[1:]]),
+        ("Recordings", [(run, _of_run(ReportedUsage([run], usage.terms))) for run in told]),
         ("Devices", [(run, _of_device(device)) for run, device in usage.devices]),
         ("Jobs", [(run, row) for run in runs for row in _of_jobs(run)]),
         ("Processes", [(run, _cells(run.metrics, "process")) for run in runs]),
@@ -134,10 +135,8 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             jobs.setdefault(key, defaultdict(list))[name].append(curve)
     for key, curves in sorted(jobs.items()):
         states, idle = sums.totals(curves["job.gpu.time"], "state"), sums.totals(curves["job.gpu.idle.time"], "cause")
-        total, longest = (
-            sum(states.values()),
-            sorted((item[::-1] for item in idle.items() if item[1] >= 1), reverse=True),
-        )
+        total = sum(states.values())
+        longest = sorted((item[::-1] for item in idle.items() if item[1] >= 1), reverse=True)
         yield {
             **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
