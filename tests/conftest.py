@@ -160,6 +160,9 @@ class Plugins:
     folder: Path
     points: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    def __post_init__(self):
+        shutil.copy(Path(__file__).with_name("optionless.py"), self.folder)
+
     def add(self, module: str, source: str, collectors=(), sinks=(), processors=(), *, advisors=()) -> None:
         """Write a module; the others are pairs of a plugin's name and its class."""
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source))

@@ -11,15 +11,10 @@ import pytest
 FULL = Path("/dev/full")
 FEW = ("--collector", "memory")
 PLUGINS = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
+from optionless import *
 
-class Raises(Collector):
+class Raises(Optionless, Collector):
     metrics = ()
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
 
     def __init__(self, config):
         raise RuntimeError("no\\n way \\x1b[2J")
@@ -62,22 +57,14 @@ class Odd(Raises):
         pass
 """
 SINKS = """
-from dataclasses import dataclass
-from chipwatch.contract.sink import Limits, Sink
+from optionless import *
 
 class Mute(BaseException):
     def __str__(self):
         raise ValueError
 
-class Good(Sink):
+class Good(Optionless, Sink):
     limits = Limits(max_points=10, window=0, flush=0)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def write(self, batch):
         return []
@@ -104,11 +91,8 @@ class Unlimited(Good):
 class Pointless(Good):
     limits = Limits(max_points=0)
 
-class Boundless(Sink):
-    Config, write = Good.Config, Good.write
-
-    def __init__(self, config):
-        pass
+class Boundless(Optionless, Sink):
+    write = Good.write
 
 class Foreign:
     Config, limits = Good.Config, Good.limits
@@ -311,20 +295,12 @@ def test_a_collector_that_nobody_named_costs_only_itself(agent, others, module, 
 
 
 NAN = """
-from dataclasses import dataclass
-from chipwatch import Collector, gauge
+from optionless import *
 
 LOAD = gauge("x.load", "1", "The load.")
 
-class Nan(Collector):
+class Nan(Optionless, Collector):
     metrics = (LOAD,)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def collect(self, at):
         yield LOAD.point(at, float("nan"))

@@ -16,22 +16,14 @@ IN_TIME = 2.0
 
 COLLECTORS = """
 import threading
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Dimensions, gauge
+from optionless import *
 from chipwatch.contract.facts import Device
 
 VALUE = gauge("stub.value", "1", "A value.")
 
-class Stub(Collector):
+class Stub(Optionless, Collector):
     metrics = (VALUE,)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        self.readings = 0
+    readings = 0
 
 class Raising(Stub):
     def collect(self, at):
@@ -127,19 +119,10 @@ def statvfs(path):
 os.statvfs = statvfs
 """
 SINK = """
-import threading
-from dataclasses import dataclass
-from chipwatch.contract.sink import Limits, Sink
+from optionless import *
 
-class Stub(Sink):
+class Stub(Optionless, Sink):
     limits = Limits(max_points=1000, durable=False, window=0, flush=0)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
 class Raising(Stub):
     def write(self, batch):

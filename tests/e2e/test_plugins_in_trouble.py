@@ -14,23 +14,14 @@ IN_TIME = 8.5
 
 PROCESSORS = """
 import os, signal, sys, threading, time
-from dataclasses import dataclass
-from chipwatch.contract.datapoint import gauge
-from chipwatch.contract.plugin import Needs
-from chipwatch.contract.processor import Processor
+from chipwatch import Needs
+from optionless import *
 
 VALUE = gauge("stub.derived", "1", "A value.")
 
-class Stub(Processor):
+class Stub(Optionless, Processor):
     metrics = (VALUE,)
     needs = Needs(state=True)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def derive(self, tick, at, facts):
         yield VALUE.point(at, 1.0)
@@ -83,20 +74,10 @@ class Alarming(Stub):
 """
 OTHERS = """
 import os, threading
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.contract.sink import Limits, Sink
+from optionless import *
 
-class Lost(Sink):
+class Lost(Optionless, Sink):
     limits = Limits(max_points=100, window=0, flush=0)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def write(self, batch):
         return []
@@ -113,15 +94,8 @@ class Raises(Lost):
     def destination(self):
         raise SystemExit("no luck")
 
-class Left(Collector):
+class Left(Optionless, Collector):
     metrics = (gauge("stub.left", "1", "A value."),)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def open(self, given):
         if os.environ.get("MANY"):
@@ -135,21 +109,12 @@ class Left(Collector):
 
 FILES = """
 import os, signal, threading, time
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import gauge
+from optionless import *
 
-class Stub(Collector):
+class Stub(Optionless, Collector):
     metrics = (gauge("stub.files", "1", "A value."),)
     can_wait = False
     readings = 0
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def waits(self):
         return self.can_wait
@@ -216,16 +181,9 @@ class Well(Stub):
         pass
 """
 OWN = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import gauge
-from chipwatch.contract.processor import Processor
+from optionless import *
 
-class Own:
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
+class Own(Optionless):
     def __init__(self, config):
         self._mine = {name: {"a": 1} for name in "NAMES".split()}
         vars(self).update(self._mine)

@@ -54,20 +54,12 @@ def test_a_run_that_delivered_nothing_says_why_and_ends_with_1(agent):
 
 
 BROKEN = """
-from dataclasses import dataclass
-from chipwatch import Collector, gauge
+from optionless import *
 
 VALUE = gauge("broken.value", "1", "Never read.")
 
-class Broken(Collector):
+class Broken(Optionless, Collector):
     metrics = (VALUE,)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def collect(self, at):
         raise OSError("the bus is gone")

@@ -12,23 +12,13 @@ from chipwatch.net.status_socket import StatusServer
 
 SOURCE = """
 import threading, time
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import PartlyCollected, Refused, Retryable, Unavailable
-from chipwatch.contract.sink import Limits, Sink
+from optionless import *
 
 LOAD = gauge("x.load", "1", "The load.")
 
-class Base(Collector):
+class Base(Optionless, Collector):
     metrics = (LOAD,)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def collect(self, at):
         yield LOAD.point(at, 1.0)
@@ -70,18 +60,8 @@ class Hanging(Base):
     def collect(self, at):
         threading.Event().wait()
 
-class Kept(Sink):
+class Kept(Optionless, Sink):
     limits = Limits(max_points=10)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        self.closed = False
-
-    def open(self):
-        pass
 
     def write(self, batch):
         raise AssertionError("a check sends nothing")

@@ -164,18 +164,10 @@ def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folde
 
 HUNG_SINK = """
 import threading
-from dataclasses import dataclass
-from chipwatch.contract.sink import Limits, Sink
+from optionless import *
 
-class Slow(Sink):
+class Slow(Optionless, Sink):
     limits = Limits(max_points=100, window=0, flush=0, durable=False)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        pass
 
     def write(self, batch):
         threading.Event().wait()

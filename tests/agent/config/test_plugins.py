@@ -11,14 +11,9 @@ from chipwatch.config import plugins
 from chipwatch.contract.errors import ConfigError
 
 MODULE = """
-from dataclasses import dataclass
-from chipwatch import Collector, Sink
+from optionless import *
 
-class Thing(BASE):
-    @dataclass
-    class Config:
-        pass
-
+class Thing(Optionless, BASE):
     def collect(self, at):
         return ()
 """
@@ -41,7 +36,7 @@ def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(ot
 @pytest.mark.parametrize("metrics", ["None", "LOAD", "('x.load',)", "(metric for metric in [LOAD])"])
 def test_metrics_are_a_tuple_of_metrics(others, group, metrics):
     many, base = group.partition(".")[2], plugins.CONTRACTS[group].__name__
-    module = f"from chipwatch import Processor, gauge\n{MODULE}\n    metrics, derive = METRICS, collect\n"
+    module = f"{MODULE}\n    metrics, derive = METRICS, collect\n"
     module = module.replace("METRICS", metrics).replace("LOAD", "gauge('x.load', '1', 'The load.')")
     others.add("thing", module.replace("BASE", base), **{many: [("thing", "Thing")]})
     cls = plugins.load(group, "thing")

@@ -17,26 +17,19 @@ from chipwatch.contract.datapoint import Level
 WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
 SOURCE = """
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
+from optionless import *
 from chipwatch.advisor.discovery import UNKNOWN, _stand_ins
-from chipwatch.contract.datapoint import Dimensions, Kind
+from chipwatch.contract.datapoint import Kind
 from chipwatch.config.plugins import COLLECTORS, PROCESSORS, load
 
-class All(Collector):
+class All(Optionless, Collector):
+    reads = 0
     collected = []
     for name in NAMES:
         plugin = load(COLLECTORS, name)
         adds = {"nvidia": ADDS, "amd": ADDS[:1], "intel": ADDS[:1]}.get(name)  # AMD and Intel have the uuid alone
         collected += plugin.metrics if adds is None else plugin(plugin.Config(dimensions=adds)).metrics
     metrics = sorted([*collected, *load(PROCESSORS, "jobs").metrics], key=lambda m: m.level)
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        self.reads = 0
 
     def _points(self):
         for metric in self.metrics:

@@ -305,13 +305,9 @@ def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machin
 
 ENDS = """
 import os, resource, signal, time
-from dataclasses import dataclass
-from chipwatch import Collector, gauge
-class Ends(Collector):
+from optionless import *
+class Ends(Optionless, Collector):
     metrics = (gauge("gpu.state", "1", "Works.", dims=("gpu",)),)
-    @dataclass(frozen=True)
-    class Config: pass
-    def __init__(self, config): pass
     def open(self, given):
         {}
     def collect(self, at): return ()

@@ -20,24 +20,15 @@ SIZES = [(60, 20), (80, 24), (120, 40), (240, 60)]
 COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 PLUGINS = """
 import threading
-from dataclasses import dataclass
-from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.contract.facts import Device, DeviceProcess
-from chipwatch.contract.processor import Processor
+from optionless import *
 
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 GPU = Dimensions(gpu="7")
 
-class Plugin:
+class Plugin(Optionless):
     metrics = ()
-
-    @dataclass(frozen=True)
-    class Config:
-        pass
-
-    def __init__(self, config):
-        self.read = 0
+    read = 0
 
 class Hanging(Plugin, Collector):
     metrics = (METRIC,)

@@ -412,21 +412,12 @@ def test_it_loads_little_into_the_training():
 
 def test_the_agent_finds_what_only_this_process_can_import(tmp_path, plugins_folder):
     source = """
-        from dataclasses import dataclass
-
-        from chipwatch import Collector, gauge
+        from optionless import *
 
         LOAD = gauge("mine.load", "1", "Load.")
 
-        class Mine(Collector):
+        class Mine(Optionless, Collector):
             metrics = (LOAD,)
-
-            @dataclass(frozen=True)
-            class Config:
-                pass
-
-            def __init__(self, config):
-                pass
 
             def collect(self, at):
                 yield LOAD.point(at, 7.0)
