@@ -46,7 +46,7 @@ from chipwatch.jobs.verdict.callers import NOT_FIT
 from chipwatch.jobs.verdict.rules import LOGGED, Seen, reasons
 from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.service.wanted import absent, check_places, owner_of_watched
-from chipwatch.show.report.amounts import binary
+from chipwatch.show.report.amounts import binary, utc
 
 TIMEOUT: Final = 8.0
 """Seconds to wait for the identity of this machine."""
@@ -55,6 +55,7 @@ PAUSE: Final = 0.3
 CHECK: Final = gauge("agent.check", "1", "The test point of `chipwatch check --send`; always 1.")
 UNREAD: Final = tuple(f"SQLITE_{word}" for word in ("BUSY", "CANTOPEN", "FULL", "IOERR_SHM", "PERM", "READONLY"))
 """Starts of the names of SQLite's errors that say nothing about the content of a file."""
+RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
 CheckLine = tuple[bool, str]
 """A line of the report: False if it is a fault, and its text."""
 
@@ -322,7 +323,7 @@ class Survey:
             try:
                 times = [point.at for point in tables.read(chunk)[0][chunk.done :]]
             except (LookupError, *Tables.failures) as problem:
-                known = f"; {count(chunk.left)} until {_utc(chunk.newest)}" if chunk.left else ""
+                known = f"; {count(chunk.left)} until {utc(chunk.newest, RFC3339)}" if chunk.left else ""
                 self.damaged[f"chunk {chunk.key}"] = f"{problem}{known}"
                 continue
             self.chunks[chunk.key] = chunk, min(times), max(times)
@@ -336,7 +337,7 @@ class Survey:
             chunks, oldest, newest = zip(*its, strict=True)
             points, size = sum(chunk.left for chunk in chunks), binary(sum(chunk.size for chunk in chunks))
             age = duration(max(0.0, (time.time_ns() - min(oldest)) / 1e9), 2)
-            span = f"{_utc(min(oldest))} ({age} ago) to {_utc(max(newest))}"
+            span = f"{utc(min(oldest), RFC3339)} ({age} ago) to {utc(max(newest), RFC3339)}"
             lines.append(f"{name}: {count(points, 'wait')} ({size}) from {span} for {shown(label)}")
         lines += [f"damaged: {self.path}, {part}: {why}" for part, why in self.damaged.items()]
         if self.damaged:
@@ -369,12 +370,8 @@ def repair(path: Path) -> Survey:
         Tables.close(store)  # the lock stays until each file has its name
         if survey.damaged:
             os.chown(new, path.lstat().st_uid, path.lstat().st_gid, follow_symlinks=False)  # root may repair
-            ending = f".damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+            ending = f".damaged-{utc(time.time_ns(), '%Y%m%dT%H%M%SZ')}"
             set_file_aside(path, survey.damaged, ending)
             new.rename(path)
             survey.aside = f"the damaged file is {path.with_suffix(ending)}, and a new one has the rest"
     return survey
-
-
-def _utc(at: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at // 10**9))

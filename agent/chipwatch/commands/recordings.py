@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from chipwatch.history.columns import Line, Recorded, load_run, tail_of
 from chipwatch.history.event import WHY
 from chipwatch.history.ring import ENDING, INCIDENTS, lines_of, recordings_in
 from chipwatch.net.status_socket import ask
+from chipwatch.show.report.amounts import utc
 
 JOB: Final = re.compile(r"[!-~]{1,40}")
 CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
@@ -66,7 +66,7 @@ def _row(path: Path) -> str:
         if head.event or head.at:  # an incident, or the first row
             break
     event, at = head.event, head.event.at if head.event else head.started
-    when = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else path.stem
+    when = f"{utc(at)}Z" if at else path.stem
     if event is None:
         state = "          it holds no reading yet" if at else "          it cannot be read"
         return f"{when}  {'recording' if head.at else state}  {path}"
@@ -99,8 +99,7 @@ def report(given: SimpleNamespace) -> int:
 
 
 def _utc(at: int) -> str:
-    text = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{at % 10**9:09}Z"
+    return utc(at, f"%Y-%m-%dT%H:%M:%S.{at % 10**9:09}Z")
 
 
 def _json_lines(recorded: Recorded) -> Iterator[str]:

@@ -9,7 +9,6 @@ import platform
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from chipwatch.jobs.verdict.judge import Unknown, Verdict, judge
 from chipwatch.jobs.verdict.reading import expected_by_type, readings
 from chipwatch.jobs.verdict.rules import HOUR, Reason
 from chipwatch.service.wanted import check_places
+from chipwatch.show.report.amounts import utc
 
 TIMEOUT: Final = 2.0
 """Default time limit (s), from the start of this program."""
@@ -122,7 +122,7 @@ def as_json(verdict: Verdict, code: int) -> str:
 def _evidence(reason: Reason) -> dict[str, object] | None:
     if not (shown := reason.shown_by):
         return None
-    last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
+    last = shown.last and utc(shown.last, "%Y-%m-%dT%H:%M:%S+00:00")
     values = {"metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose}
     return values | {"last": last, "message": shown.text or None}
 

@@ -94,7 +94,8 @@ class RecordedSeries:
 
     def point(self, place: int) -> Datapoint:
         """Return the sample with the number `place`; a counter's has the start time that held then."""
-        start = next((start for first, start in reversed(self.starts) if first <= place), None)
+        earlier = bisect_left(self.starts, (place + 1,))
+        start = self.starts[earlier - 1][1] if earlier else None
         return self.metric.point(self.times[place], self.values[place], self.dims, start_time=start)
 
 
@@ -166,8 +167,7 @@ def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
     for path in paths:
         run, files = _run_of(path), {path}
         if run != path:
-            beside = path.parent.glob(f"{escape(re.sub(r'-[0-9]+$', '', path.stem))}*{path.suffix}")
-            for other in beside:
+            for other in path.parent.glob(f"{escape(re.sub(r'-[0-9]+$', '', path.stem))}*{path.suffix}"):
                 with suppress(NotARecording):  # the user did not name this file, so it may be anything
                     if _run_of(other) == run:
                         files.add(other)

@@ -1,7 +1,8 @@
-"""Formats amounts for people: bytes, times, energy."""
+"""Formats amounts and moments for people: bytes, times, energy."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from chipwatch.base.redaction import one_line
@@ -20,6 +21,11 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours // 24} d {hours % 24}:{minute:02}" if hours >= 24 else f"{hours}:{minute:02}:{second:02}"
+
+
+def utc(at: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Format a time (ns since the epoch) in UTC, cut to seconds; `form` is a format of `time.strftime`."""
+    return time.strftime(form, time.gmtime(at // 10**9))
 
 
 def energy(joules: float) -> str:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
 from typing import Any, Final
@@ -23,6 +22,7 @@ from chipwatch.contract.errors import ConfigError
 from chipwatch.history.columns import load_run
 from chipwatch.jobs.device_key import DeviceKey, device_of
 from chipwatch.net.status_socket import NoAgent, ask
+from chipwatch.show.report.amounts import utc
 from chipwatch.show.report.devices import FIGURES, DeviceState, device_states
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.live import Frame, Live, Source
@@ -147,16 +147,15 @@ class Top:
 
     def _write(self) -> str:
         """Write a snapshot to a file in the current folder; return a message."""
-        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
-        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
+        path = Path(utc(self.machine.now, "chipwatch-top-%Y%m%dT%H%M%SZ.json"))
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
-                json.dump(self._snapshot(f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"), file, indent=1)
+                json.dump(self._snapshot(), file, indent=1)
         except OSError as problem:
             return f"cannot write {path}: {problem.strerror or problem}"
         return f"written: {path}"
 
-    def _snapshot(self, time: str) -> dict[str, Any]:
+    def _snapshot(self) -> dict[str, Any]:
         """Return the current figures for JSON; unknown ones are left out."""
         machine, devices = self.machine, []
         for device in machine.devices:
@@ -166,6 +165,7 @@ class Top:
             processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes]
             devices.append({**dict(device.key), **known, "state": device.state[0], "processes": processes})
         host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
+        time = utc(machine.now, f"%Y-%m-%dT%H:%M:%S.{machine.now // 1000 % 10**6:06}Z")
         return {"time": time, "machine": self._title, "accelerators": devices, "host": host}
 
     def _take(self, frame: Frame) -> None:

@@ -16,9 +16,10 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.version import __version__
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.history.columns import Recorded, load, runs_of
+from chipwatch.show.report.amounts import utc
 from chipwatch.show.report.page.charts import axis, charts
 from chipwatch.show.report.page.marks import marks
-from chipwatch.show.report.page.tables import MEANINGS, losses, moment, tables, tiles, words
+from chipwatch.show.report.page.tables import MEANINGS, losses, tables, tiles, words
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, ReportedRun, ReportedUsage, ReportTerms, terms_of
 
 HERE: Final = Path(__file__).parent
@@ -74,7 +75,7 @@ def page(recordings: Sequence[Recorded], terms: ReportTerms, live: int | None = 
         " base-uri 'none'; form-action 'none'" + "; connect-src 'self'" * (live is not None),
         "style": style,
         "script": script,
-        "when": f"{moment(min(starts))} to {moment(max(ends))} UTC",
+        "when": f"{utc(min(starts))} to {utc(max(ends))} UTC",
         "words": words(usage),
         "tiles": "".join(tiles(usage)),
         "losses": "".join(losses(usage)),

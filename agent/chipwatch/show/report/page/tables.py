@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
@@ -12,7 +11,6 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.text import duration
 from chipwatch.show.report import amounts
 from chipwatch.show.report.accelerators import ADVICE, COLUMNS
-from chipwatch.show.report.amounts import plain
 from chipwatch.show.report.page import usage as sums
 from chipwatch.show.report.page.marks import Mark
 from chipwatch.show.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage
@@ -86,7 +84,7 @@ def losses(usage: ReportedUsage) -> Iterator[str]:
             amount = f"{100 * share:.1f} %: {amounts.spent(seconds, usage.noun)}{cost}, {where}"
             meaning = escape(MEANINGS.get(cause, ""))
             yield (
-                f"<li><b>{escape(plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
+                f"<li><b>{escape(amounts.plain(cause))}</b> <span>{escape(amount)}</span><svg viewBox='0 0 100 1' "
                 f"preserveAspectRatio=none><rect width={100 * share:.1f} height=1 /></svg><p>{meaning}</p></li>"
             )
 
@@ -110,11 +108,11 @@ def _of_run(usage: ReportedUsage) -> dict[str, Cell]:
     run, top = usage.runs[0], usage.losses()[:1]
     return {
         "file": one_line(run.recorded.path.name, LONGEST),
-        "began, UTC": moment(run.recorded.started),
+        "began, UTC": amounts.utc(run.recorded.started),
         "length": duration(run.seconds, 2),
         "devices": str(len(run.devices)) if run.devices else None,
         "busy": _percent(usage.busy / usage.seconds) if usage.seconds else None,
-        "largest loss": f"{plain(top[0].cause)} {_percent(top[0].seconds / usage.seconds)}" if top else None,
+        "largest loss": f"{amounts.plain(top[0].cause)} {_percent(top[0].seconds / usage.seconds)}" if top else None,
         "energy": None if usage.joules is None else amounts.energy(usage.joules),
         "cost": None if usage.dollars is None else DOLLARS(usage.dollars),
         "lines not read": str(run.recorded.broken or ""),
@@ -141,7 +139,7 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
             **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
-            "idle most by": next((f"{plain(cause)} {duration(seconds, 2)}" for seconds, cause in longest), None),
+            "idle most by": next((f"{amounts.plain(cause)} {duration(time, 2)}" for time, cause in longest), None),
             **_cells(curves, "job"),
         }
 
@@ -155,7 +153,7 @@ def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:
 
 def _of_mark(mark: Mark) -> dict[str, Cell]:
     lasted = duration((mark.until - mark.at) / 1e9, 2) if mark.until > mark.at else None
-    return {"time, UTC": moment(mark.at), "event": mark.text, "lasted": lasted}
+    return {"time, UTC": amounts.utc(mark.at), "event": mark.text, "lasted": lasted}
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
@@ -168,11 +166,6 @@ def _table(title: str, rows: Sequence[Mapping[str, Cell]]) -> str:
     rest = f"<p>{len(rows) - ROWS} more rows are left out.</p>" if len(rows) > ROWS else ""
     table = f"<table><thead><tr>{head}<tbody>{body}</table>"
     return f"<section class=table><h2>{title}</h2><div>{table}</div>{rest}</section>" if columns else ""
-
-
-def moment(at: int) -> str:
-    """Format a time (ns since the epoch) in UTC."""
-    return datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _percent(share: float) -> str:
