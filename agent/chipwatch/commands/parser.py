@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from chipwatch.base.text import in_case_of, line_width, nearest, similar
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, FIRST, OPTIONS, OTHER_WORDS, OWN, OptionRow
-from chipwatch.config import plugins
 from chipwatch.config.identity.names import WORDS
 from chipwatch.contract.errors import ConfigError
 
@@ -101,12 +99,9 @@ def _nearest_option(word: str, flags: Iterable[str]) -> str:
     key = word.lstrip("-")
     if near := similar(key, [flag.lstrip("-") for flag in flags]):
         return f"; did you mean --{near[0]}?"
-    key = key.replace("-", "_")
-    for name in plugins.installed(plugins.SINKS):
-        with suppress(ImportError, ConfigError):
-            if key in plugins.load(plugins.SINKS, name).Config.__dataclass_fields__:
-                return f"; it is {key} in [sinks.{name}]"
-    return ""
+    from chipwatch.config.load import place_of  # noqa: PLC0415  # only a mistake needs it
+
+    return place_of(key.replace("-", "_"))
 
 
 def parser(at_top: Sequence[OptionRow] = EVERYDAY, part: slice = FIRST, only: str | None = None) -> Parser:

@@ -39,7 +39,7 @@ FRAME_KEYS: Final = {group: frozenset(options_of(shape)) for group, shape in FRA
 def load(
     file: Path | str | None,
     flags: Mapping[str, Any],
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] = os.environ,
     *,
     wraps: bool = False,
     again: bool = False,
@@ -50,12 +50,14 @@ def load(
     With `wraps`, standard output belongs to a command, and is the default sink only if it has options. With `again`,
     this process has read the file before.
     """
-    env = os.environ if env is None else env
     for name, text in env.items():
         if name.startswith(PREFIX) and not is_utf8(name + text):
             raise ConfigError(f"{name}: expected UTF-8, got {text!a}")
     file = file or env.get(f"{PREFIX}CONFIG")
     tables = read_file(Path(file), again=again) if file else {}
+    for key in tables:
+        if key not in options_of(Config) and (place := place_of(key)):
+            raise ConfigError(f"{file}: {key}: no such option{place}")
     names = {key: key if key in TABLES else "--dim" if key == "dims" else f"--{key.replace('_', '-')}" for key in flags}
     layers = (
         values_of(Config, tables, f"{file}: ", {}),
@@ -66,9 +68,8 @@ def load(
     config = Config(**merge(*layers), sources=merge(*labels))
     for key, text in config.dims.items():
         if not (key and text):
-            raise ConfigError(
-                f"{path_of(config.sources['dims'], key)}: expected a name and a text, got {key!r} = {text!r}"
-            )
+            where = path_of(config.sources["dims"], key)
+            raise ConfigError(f"{where}: expected a name and a text, got {key!r} = {text!r}")
     installed = {group: plugins.installed(f"chipwatch.{group}") for group in TABLES}
     config = _with_case(config, installed)
     _check_names(config, installed)
@@ -170,10 +171,9 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
                 raise ConfigError(f"{variable}: no such {group[:-1]} {name}{nearest(name, known)}")
         for name in prefixes.values():
             if name not in (*used, config.stdin) and is_configured(group, name, config, env):
+                kind = sink_type(name, config, env) if group == "sinks" else name
                 with contextlib.suppress(ImportError):
-                    kind = sink_type(name, config, env) if group == "sinks" else name
-                    cls = plugins.load(f"chipwatch.{group}", kind)
-                    plugin_config(cls, group, name, config, env)
+                    plugin_config(plugins.load(f"chipwatch.{group}", kind), group, name, config, env)
 
 
 def is_configured(group: str, name: str, config: Config, env: Mapping[str, str]) -> bool:
@@ -190,7 +190,7 @@ def chosen(group: str, config: Config) -> list[str]:
     return [name for name in wanted if name not in unwanted]
 
 
-def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
+def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] = os.environ) -> Any:
     """Return the Config of a plugin, from its table, its variables, and general options that it shares."""
     table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k not in FRAME_KEYS.get(group, ())}
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
@@ -219,24 +219,32 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     return options
 
 
-def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
+def place_of(key: str) -> str:
+    """Return the end of a message about an option that stands in no table: the table of plugins that has it, or ""."""
+    tables = {f"{group}.NAME": keys for group, keys in FRAME_KEYS.items()}
+    for name in plugins.installed(plugins.SINKS):
+        with contextlib.suppress(ImportError, ConfigError):
+            tables[f"sinks.{name}"] = frozenset(options_of(plugins.load(plugins.SINKS, name).Config))
+    return next((f"; it is {key} in [{table}]" for table, keys in tables.items() if key in keys), "")
+
+
+def sink_type(name: str, config: Config, env: Mapping[str, str] = os.environ) -> str:
     """Return the name of the plugin for a sink: the sink's `type`, else its own name."""
     return sink_options(name, config, env).type or name
 
 
-def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
+def sink_options(name: str, config: Config, env: Mapping[str, str] = os.environ) -> SinkOptions:
     """Return the options of a sink that are for the agent, with the general ones as defaults."""
     options = _frame_options(SinkOptions, "sinks", name, config, env)
-    window = options.window if options.window is not None else config.window
-    if config.high_resolution_metrics and window is None:
-        window = config.interval
+    general = config.interval if config.high_resolution_metrics and config.window is None else config.window
+    window = general if options.window is None else options.window
     flush = options.flush if options.flush is not None else config.flush
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
 
 
-def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
+def collector_options(name: str, config: Config) -> CollectorOptions:
     """Return the options of a collector that are for the agent."""
-    return _frame_options(CollectorOptions, "collectors", name, config, env)
+    return _frame_options(CollectorOptions, "collectors", name, config, os.environ)
 
 
 def recorder_options(config: Config) -> RecorderOptions | None:
@@ -259,19 +267,18 @@ def asked_collectors(config: Config) -> list[tuple[str, ...]]:
     return [*dict.fromkeys([*required_collectors(config), *filter(None, asked)])]
 
 
-def _frame_options(shape: type[T], group: str, name: str, config: Config, env: Mapping[str, str] | None) -> T:
+def _frame_options(shape: type[T], group: str, name: str, config: Config, env: Mapping[str, str]) -> T:
     table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k in FRAME_KEYS[group]}
-    given = merge(table, _own_environment(shape, group, name, env))
-    return convert(shape, given, _where(config, group, name))
+    return convert(shape, merge(table, _own_environment(shape, group, name, env)), _where(config, group, name))
 
 
 def _where(config: Config, group: str, name: str) -> str:
     return path_of(config.sources.get(group, group), name)
 
 
-def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, str] | None = None) -> str:
+def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, str] = os.environ) -> str:
     """Return where the option `key` of a plugin was set, for messages: a flag, a variable, or a key of the file."""
-    if (os.environ if env is None else env).get(variable := f"{_variables(group, name)}{key.upper()}"):
+    if env.get(variable := f"{_variables(group, name)}{key.upper()}"):
         return variable
     given = key in config.sources and key not in getattr(config, group).get(name, {})
     return config.sources[key] if given else path_of(_where(config, group, name), key)
@@ -282,11 +289,11 @@ def _variables(group: str, name: str) -> str:
     return f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
 
 
-def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
+def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the options in `shape` that a plugin's variables set; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
     allowed = {*keys, *FRAME_KEYS.get(group, ())}
-    for variable, text in (os.environ if env is None else env).items():
+    for variable, text in env.items():
         key = variable.removeprefix(prefix).lower().partition("__")[0]
         if variable.startswith(prefix) and key in keys:
             own[variable] = text

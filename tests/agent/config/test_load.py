@@ -166,6 +166,8 @@ def test_a_sink_named_twice_is_one():
     [
         ("sink.stdout = {}", "sink: expected a list, got a table; tables are [sinks.NAME]"),
         ("levle = 1", "levle: no such option; did you mean level?"),
+        ("max_series = 1", "max_series: no such option; it is max_series in [sinks.NAME]"),
+        ("listen = 1", "listen: no such option; it is listen in [sinks.prometheus]"),
         ('level = "many"', "level: no such choice 'many'; choose from: basic, detailed, all"),
         ("level = 3", "level: expected a text, got 3; choose from: basic, detailed, all"),
         ('interval = "x"', "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got 'x'"),

@@ -10,16 +10,14 @@ from typing import Final
 
 from chipwatch.config.identity.names import NAMES, places
 from chipwatch.config.identity.source import IdentityAnswer, IdentitySource, Word, fit, read_text
-from chipwatch.contract.owner import ECS, Owner
-from chipwatch.contract.owner import KUBERNETES as KUBERNETES_KIND
-from chipwatch.contract.owner import SLURM as SLURM_KIND
+from chipwatch.contract import owner as kinds
 
 SLURM: Final = places("Slurm")
 KUBERNETES: Final = places("Kubernetes")
 OF_OWNER: Final[Mapping[str, Mapping[str, str]]] = {
-    SLURM_KIND: {"slurm_job": "job", "slurm_step": "step", "slurm_partition": "partition"},
-    KUBERNETES_KIND: {"k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
-    ECS: {"ecs_task": "job"},
+    kinds.SLURM: {"slurm_job": "job", "slurm_step": "step", "slurm_partition": "partition"},
+    kinds.KUBERNETES: {"k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
+    kinds.ECS: {"ecs_task": "job"},
 }
 """The dimensions of each kind of owner, each with a field of Owner; a container counts only with its pod."""
 FIELDS: Final = {name.name: name.in_pod for name in NAMES if name.in_pod}
@@ -45,7 +43,7 @@ class WatchedProcess(IdentitySource):
 
     name = "process"
 
-    def __init__(self, owner: Owner | None) -> None:
+    def __init__(self, owner: kinds.Owner | None) -> None:
         """Take the owner of the watched process, or None if there is no such process."""
         self._owner = owner
 

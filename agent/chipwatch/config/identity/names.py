@@ -48,11 +48,6 @@ PER_HOST: Final = frozenset(name.name for name in NAMES if name.per_host)
 PASSING: Final = frozenset(name.name for name in NAMES if name.passing)
 
 
-def known_by(source: str) -> tuple[str, ...]:
-    """Return the words whose values a source may know."""
-    return tuple(name.name for name in NAMES if source in name.sources)
-
-
 def places(source: str) -> dict[str, Any]:
     """Return the places at which a source has its values, by word."""
     return {name.name: place for name in NAMES if (place := name.sources.get(source))}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
-from chipwatch.config.identity.names import known_by
+from chipwatch.config.identity.names import NAMES
 from chipwatch.net.metadata_service import NoMetadata, NoService, parse_json
 
 MAX_LENGTH: Final = 1024
@@ -44,7 +44,7 @@ class IdentitySource(ABC):
     @cached_property
     def words(self) -> Collection[str]:
         """The dimensions that it may find values for."""
-        return known_by(self.name)
+        return tuple(row.name for row in NAMES if self.name in row.sources)
 
     def is_here(self) -> bool:
         """Return whether this machine is known to be on the source's platform; make no network request."""

@@ -1,6 +1,6 @@
 from chipwatch.config.identity import local
 from chipwatch.config.identity.local import RecordsSource
-from chipwatch.config.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
+from chipwatch.config.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS
 from chipwatch.config.identity.resolver import sources
 
 
@@ -11,8 +11,8 @@ def test_each_name_is_unique_and_its_sources_exist():
 
 
 def test_dimensions_read_from_variables_are_in_the_table():
-    assert set(local.KUBERNETES) == {*known_by("Kubernetes")}
-    assert set(local.SLURM) == {*known_by("Slurm")}
+    assert set(local.KUBERNETES) == {*local.Kubernetes({}).words}
+    assert set(local.SLURM) == {*local.Slurm({}).words}
 
 
 def test_the_flags_of_each_name_are_set():
