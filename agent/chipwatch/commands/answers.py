@@ -12,11 +12,12 @@ from typing import Any, Final
 from chipwatch.base.redaction import one_line
 from chipwatch.base.table import TableColumn, table
 from chipwatch.base.text import count, duration, is_lacking, line_width, nearest
-from chipwatch.commands.health import question
+from chipwatch.commands.health import folder_of
 from chipwatch.commands.output import show, wrapped
 from chipwatch.contract.errors import ConfigError
 from chipwatch.jobs.accounting import STATES
 from chipwatch.jobs.device_key import device_label
+from chipwatch.net.status_socket import ask
 from chipwatch.show.report import amounts
 from chipwatch.show.report.devices import DeviceState, device_states, groups
 
@@ -40,7 +41,7 @@ def why(given: SimpleNamespace) -> int:
 
 def _show(given: SimpleNamespace, word: str, text: Callable[[Any], str], data: Callable[[Any], object] = dict) -> int:
     """Ask the agent, and print its answer as `text` or, with --json, as `data`."""
-    answer = question(given, word)
+    answer = ask(folder_of(given), word)
     return show(json.dumps(data(answer), indent=1) if hasattr(given, "json") else text(answer))
 
 

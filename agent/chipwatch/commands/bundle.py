@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.base.redaction import redacted, without_secrets
+from chipwatch.base.redaction import SHORTEST, redacted, without_secrets
 from chipwatch.base.system import state_folder
 from chipwatch.base.version import build
 from chipwatch.config.file import PREFIX
@@ -37,8 +37,6 @@ SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|c
 """Matches the keys of options whose values are secret."""
 TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """Options whose values are packed, and patterns that are replaced in every text."""
-SHORTEST: Final = 4
-"""Fewest characters of a secret that is replaced in all texts; a shorter one would match ordinary words."""
 ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORECASE)
 """Matches escapes of printable characters in URLs, JSON and Python."""
 PATTERNS: Final = tuple(

@@ -18,7 +18,7 @@ from chipwatch.commands.output import OK, say_if_slow, show
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.history.job_records import JobRecord, read, records_of
 from chipwatch.jobs.accounting import STATES
-from chipwatch.net.status_socket import NoAgent
+from chipwatch.net.status_socket import NoAgent, ask
 from chipwatch.show.fleet.hosts import addresses
 from chipwatch.show.fleet.jobs import FleetJob, cells_of, joined, notes_on, of_nodes, of_store
 from chipwatch.show.fleet.poll import Access
@@ -77,7 +77,7 @@ def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
     """Return the jobs of this machine that held an accelerator after `since` (s since the epoch)."""
     records = read(records_of(health.folder_of(given)), since)
     try:
-        answer: Mapping[str, Any] = health.question(given, "jobs")
+        answer: Mapping[str, Any] = ask(health.folder_of(given), "jobs")
     except NoAgent:  # ended jobs have records on disk
         answer = {}
     running = msgspec.convert([*answer.get("ended", ()), *answer.get("jobs", ())], list[JobRecord])

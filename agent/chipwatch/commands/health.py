@@ -18,7 +18,6 @@ from chipwatch.contract.datapoint import is_utf8
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.net.address import parse_address
 from chipwatch.net.exchange import Exchange, NotHttp, TooLarge, host_of
-from chipwatch.net.status_socket import ask
 from chipwatch.service.heartbeat import NAME
 from chipwatch.service.probe import NoHeartbeat, judge
 
@@ -58,14 +57,9 @@ def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[
     return _ask_server(*address, ready=ready)
 
 
-def question(given: SimpleNamespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Ask the running agent a question; raise NoAgent or ConfigError."""
-    return ask(folder_of(given, env), word)
-
-
-def folder_of(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> Path:
+def folder_of(given: SimpleNamespace) -> Path:
     """Return the agent's state folder; raise ConfigError."""
-    return _place(given, env)[0]
+    return _place(given, os.environ)[0]
 
 
 def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import resource
@@ -163,7 +162,7 @@ class WrappedCommand(SystemUsage):
 
     def tell(self, line: str) -> None:
         """Print a line on the command's standard error."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.write(self.standard_error, f"{line}\n".encode())
 
 

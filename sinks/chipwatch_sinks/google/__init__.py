@@ -32,7 +32,6 @@ PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{
 PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
 MAX_UNSURE: Final = 20_000
 """Most points that are remembered as perhaps stored: a hundred requests."""
-"""Least seconds between two log messages about another writer of the same series."""
 
 
 class GoogleSink(Sink):

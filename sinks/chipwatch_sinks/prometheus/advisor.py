@@ -8,22 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import (
-    MACHINE,
-    Advisor,
-    Alarm,
-    Board,
-    Chart,
-    Cost,
-    Drawn,
-    Former,
-    Load,
-    Scope,
-    SentMetric,
-    Shown,
-    Statistic,
-    Terms,
-)
+from chipwatch.contract import advice
 from chipwatch.contract.datapoint import Datapoint, Kind
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import document, fold_of, placed, promql
@@ -41,20 +26,22 @@ The dashboard has the classic form of Grafana 10.4, which later versions convert
 https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/. Names of
 units: packages/grafana-data/src/valueFormats.
 """
-OVER: Final[Mapping[Statistic, str]] = {
+OVER: Final[Mapping[advice.Statistic, str]] = {
     "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
     "rate": "rate({}[5m])", "sum": "increase({}[5m])",
 }  # fmt: skip
 """Statistic -> PromQL over five minutes, which hold enough samples at Prometheus' default of one a minute."""
-DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
-OF_ALL: Final[Mapping[Shown, str]] = {"mean": "mean of all", "p95": "95th percentile of all"}
+DRAWN: Final[Mapping[advice.Drawn, str]] = {
+    "rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])",
+}  # fmt: skip
+OF_ALL: Final[Mapping[advice.Shown, str]] = {"mean": "mean of all", "p95": "95th percentile of all"}
 JOINED: Final = "joined:"
 """Start of a recorded series that has the values of both names of a metric."""
 FORGOTTEN: Final = "6h"
 """Time for which a machine counts as missing after it has stopped being a target."""
 
 
-def grafana_dashboard(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
+def grafana_dashboard(charts: Sequence[advice.Chart], scope: advice.Scope) -> tuple[str]:
     """Return a dashboard in Grafana's classic form; its variables choose the data source and the machines."""
     asides = {chart.section for chart in charts if chart.aside}
     panels: list[dict[str, Any]] = []
@@ -73,7 +60,7 @@ def grafana_dashboard(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     return document({**model["dashboard"], "title": scope.prefix, "panels": panels})
 
 
-def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
+def _panel(chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
     model = json.loads(MODEL)
@@ -99,7 +86,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
+def _line(chart: advice.Chart, shown: advice.Shown, sent: advice.SentMetric) -> dict[str, Any]:
     """Return the query of a line of a graph, and the line's legend."""
     keys, selected = _keys(chart), 'instance=~"$instance"'
     series = f"{_family(sent).name}{{{selected}}}"
@@ -113,11 +100,11 @@ def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
     return {"expr": promql(chart, shown, sent, series, keys, drawn=DRAWN), "legendFormat": legend}
 
 
-def _keys(chart: Chart) -> list[str]:
-    return ["instance" if key == MACHINE else _label(key) for key in chart.by]
+def _keys(chart: advice.Chart) -> list[str]:
+    return ["instance" if key == advice.MACHINE else _label(key) for key in chart.by]
 
 
-def recording_rules(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
+def recording_rules(charts: Sequence[advice.Chart], scope: advice.Scope) -> tuple[str]:
     """Return a file of recording rules, each of which makes a series for each group: level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
@@ -135,7 +122,7 @@ def recording_rules(charts: Sequence[Chart], scope: Scope) -> tuple[str]:
     return document({"groups": [{"name": f"{scope.prefix}-records", "rules": group}]})
 
 
-def _join(sent: SentMetric, former: Former) -> str:
+def _join(sent: advice.SentMetric, former: advice.Former) -> str:
     """Return PromQL for the series under either name, in the unit of the later one, without the labels that moved."""
     old = _family(sent._replace(name=former.name, unit=former.unit))
     new = _family(sent)
@@ -145,7 +132,7 @@ def _join(sent: SentMetric, former: Former) -> str:
     return f"{without}({new.name}) or {without}({old.name}){scale}"
 
 
-def alarm_rules(alarms: Sequence[Alarm], scope: Scope) -> tuple[str]:
+def alarm_rules(alarms: Sequence[advice.Alarm], scope: advice.Scope) -> tuple[str]:
     """Return a file of alerting rules as JSON, which is YAML too; raise Refused for options that only clouds have."""
     flags = {"--autoscaling-group": scope.groups, "--notify": scope.notify, "--resource-type": scope.resources}
     for flag in (flag for flag, given in flags.items() if given):
@@ -153,7 +140,7 @@ def alarm_rules(alarms: Sequence[Alarm], scope: Scope) -> tuple[str]:
     return document({"groups": [{"name": scope.prefix, "rules": [_rule(alarm, scope) for alarm in alarms]}]})
 
 
-def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
+def _rule(alarm: advice.Alarm, scope: advice.Scope) -> dict[str, Any]:
     rule, sent = alarm.rule, alarm.sent
     is_of_all = rule.per == "fleet" or (rule.per == "host" and scope.hosts)
     who = "" if is_of_all else f": {_who(sent, '{{{{ $labels.{} }}}}')}"
@@ -166,7 +153,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _condition(alarm: Alarm, scope: Scope) -> str:
+def _condition(alarm: advice.Alarm, scope: advice.Scope) -> str:
     """Return the PromQL expression that holds while something is wrong."""
     rule, family = alarm.rule, _family(alarm.sent)
     matchers = ",".join([f'{label_name(key)}!="{value}"' for key, value in rule.but])
@@ -187,7 +174,7 @@ def _condition(alarm: Alarm, scope: Scope) -> str:
     return f"({silent}) or ({told} and on (job, instance) up == 0)"
 
 
-def _family(sent: SentMetric) -> Family:
+def _family(sent: advice.SentMetric) -> Family:
     return family_of(replace(sent.metric, name=sent.name, unit=sent.unit))
 
 
@@ -200,7 +187,7 @@ def _number(value: float) -> str:
     return repr(int(value) if value == int(value) else value)
 
 
-def _who(sent: SentMetric, label: str) -> str:
+def _who(sent: advice.SentMetric, label: str) -> str:
     """Return a text that names a series by its labels; `label` is the form of one."""
     return " ".join([label.format("instance"), *(f"{key} {label.format(_label(key))}" for key in sent.dims)])
 
@@ -210,12 +197,12 @@ def _label(key: str) -> str:
     return "exported_job" if key == "job" else label_name(key)
 
 
-class PrometheusAdvisor(Advisor):
+class PrometheusAdvisor(advice.Advisor):
     """Advises on the page: bytes of a scrape, dashboards and alarms; a query finds all series of a name."""
 
-    board = Board(50, program="grafana", by_name=True)  # more lines in a graph cannot be read
+    board = advice.Board(50, program="grafana", by_name=True)  # more lines in a graph cannot be read
 
-    def __init__(self, config: Any, terms: Terms) -> None:
+    def __init__(self, config: Any, terms: advice.Terms) -> None:
         self._config = config
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
@@ -223,10 +210,10 @@ class PrometheusAdvisor(Advisor):
         page.take(window)
         return len(page.body(Format.TEXT, zipped=False))
 
-    def costs(self, load: Load) -> Iterable[Cost]:
+    def costs(self, load: advice.Load) -> Iterable[advice.Cost]:
         return ()  # the scraper's owner pays for the samples that it stores
 
-    def notes(self, load: Load) -> Iterable[str]:
+    def notes(self, load: advice.Load) -> Iterable[str]:
         yield (
             "A scrape has the bytes of one tick, about a tenth of them with gzip. Prometheus stores a sample of each"
             " series for each scrape: its scrape_interval decides, not the interval of the agent."
