@@ -20,7 +20,7 @@ FIRST: Final = 2
 SECOND: Final = 10**9
 IS_LAST: Final = ContextVar("IS_LAST", default=False)
 """True while a collector is read for the last time: then everything is due, since no later reading has it."""
-HOUR: Final = 3600.0
+MINUTE, HOUR = 60.0, 3600.0
 
 
 class Pace:
@@ -51,13 +51,12 @@ class Pace:
 
 
 class Backoff:
-    """Delays the next attempt after a failure: `first` seconds, then twice as long each time, at most an hour."""
+    """Delays the next attempt after a failure: a minute, then twice as long each time, at most an hour."""
 
-    __slots__ = ("_failures", "_first", "_until")
+    __slots__ = ("_failures", "_until")
 
-    def __init__(self, first: float = 60.0) -> None:
-        """Take the first delay in seconds."""
-        self._first, self._failures, self._until = first, 0, float("-inf")
+    def __init__(self) -> None:
+        self._failures, self._until = 0, float("-inf")
 
     def allows(self, now: float) -> bool:
         """Return whether to try at `now` (monotonic seconds)."""
@@ -65,7 +64,7 @@ class Backoff:
 
     def fail(self, now: float) -> float:
         """Note a failure at `now`; return the delay in seconds."""
-        delay = min(HOUR, self._first * 2.0 ** min(self._failures, 10))
+        delay = min(HOUR, MINUTE * 2.0 ** min(self._failures, 10))
         self._failures, self._until = self._failures + 1, now + delay
         return delay
 

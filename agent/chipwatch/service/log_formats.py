@@ -164,11 +164,11 @@ class Handler(logging.StreamHandler[Any]):
 class Recent(logging.Handler):
     """Keeps the last records in memory, as text."""
 
-    def __init__(self, most: int = MOST) -> None:
-        """Keep the last `most` records."""
+    def __init__(self) -> None:
+        """Keep the last MOST records."""
         super().__init__()
         self.setFormatter(Formatter())
-        self.lines: deque[str] = deque(maxlen=most)
+        self.lines: deque[str] = deque(maxlen=MOST)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(self.format(record))

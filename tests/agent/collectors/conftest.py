@@ -15,3 +15,12 @@ def begun(at_the_end):
         return at_the_end.enter_context(closing(collector))
 
     return begin
+
+
+@pytest.fixture
+def bench(request, tmp_path):
+    """The Bench of the test's file, whose collector is closed after the test."""
+    made = request.module.Bench(tmp_path)
+    yield made
+    if made.collector:
+        made.collector.close()

@@ -104,14 +104,6 @@ def took(bench):
     return time.monotonic() - begun
 
 
-@pytest.fixture
-def bench(tmp_path):
-    made = Bench(tmp_path)
-    yield made
-    if made.collector:
-        made.collector.close()
-
-
 SHORT = [reordered(row).rpartition(",")[0] for row in ROWS]
 
 

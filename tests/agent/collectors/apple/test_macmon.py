@@ -49,14 +49,6 @@ def startup_wait(monkeypatch):
     return lambda seconds: monkeypatch.setattr(records, "STARTUP_WAIT", seconds)
 
 
-@pytest.fixture
-def bench(tmp_path):
-    made = Bench(tmp_path)
-    yield made
-    if made.collector:
-        made.collector.close()
-
-
 IDLE = {"gpu_active_ratio": 0.0, "gpu_freq_mhz": 0, "gpu_power": 0.0}
 
 

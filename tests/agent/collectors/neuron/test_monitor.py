@@ -58,14 +58,6 @@ class Bench:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
 
-@pytest.fixture
-def bench(tmp_path):
-    made = Bench(tmp_path)
-    yield made
-    if made.collector:
-        made.collector.close()
-
-
 def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(neuron, "INSTALLED", tmp_path / "absent")
