@@ -40,17 +40,20 @@ class Kernel:
     def __init__(self, places: Where, model: str = "") -> None:
         self._proc, self._sys, self.model = places.proc, places.sys, model
         self.is_integrated, self.is_tegra = bool(INTEGRATED.search(model)), bool(TEGRA.search(model))
-        self._load: Path | None = None
-        self._zone: Path | None = None
+        self._files: dict[str, Path | None] = {}
+        """The files that the last readings found, by kind."""
+
+    def _number(self, kind: str, files: Iterator[Path]) -> int | None:
+        """Return the number in the known file of this kind, or in the first of `files`; None if there is none."""
+        file = self._files.get(kind) or next(files, None)
+        value = number(file) if file else None
+        self._files[kind] = None if value is None else file
+        return value
 
     def utilization(self) -> float | None:
         """Return the utilization of the last moments (%); None if unknown."""
-        if self._load is None:
-            files = (file for pattern in LOADS for file in self._sys.glob(pattern))
-            self._load = next((file for file in files if NAME.search("/".join(file.parts[-3:-1]))), None)
-        tenths = number(self._load) if self._load else None
-        if tenths is None:
-            self._load = None
+        files = (file for pattern in LOADS for file in self._sys.glob(pattern))
+        tenths = self._number("load", (file for file in files if NAME.search("/".join(file.parts[-3:-1]))))
         return tenths / 10 if tenths is not None and tenths <= MOST_TENTHS else None
 
     def clock(self) -> float | None:
@@ -61,12 +64,8 @@ class Kernel:
 
     def temperature(self) -> float | None:
         """Return the temperature (°C); None if unknown."""
-        if self._zone is None:
-            zones = self._sys.glob("class/thermal/thermal_zone*/type")
-            self._zone = next((file.with_name("temp") for file in zones if text(file).lower() in ZONES), None)
-        value = number(self._zone) if self._zone else None
-        if value is None:
-            self._zone = None
+        zones = self._sys.glob("class/thermal/thermal_zone*/type")
+        value = self._number("zone", (file.with_name("temp") for file in zones if text(file).lower() in ZONES))
         return value / 1000 if value is not None and 0 < value <= MOST_MILLIDEGREES else None
 
     def memory(self) -> int | None:
