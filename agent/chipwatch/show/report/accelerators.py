@@ -31,6 +31,8 @@ ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
 """Cause of idle time -> its meaning, and what to do."""
 WORTH: Final = 0.1
 """Share of a run that one cause of idle time must reach to get a line of advice."""
+PAUSE: Final = 300 * 10**9
+"""Time (ns) without a reading that no reading covers if it is over three times the usual one: nobody read meanwhile."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Most characters of an accelerator's number and model."""
@@ -95,8 +97,8 @@ class DeviceUsage:
         self._drawn: float | None = None
         self._later = 0.0
         """Energy (J) by the device's counter; by power readings; and by these after the counter's last reading."""
-        self._read_at = {} if since is None else dict.fromkeys((UTILIZATION, POWER), since)
-        """Role -> time (ns) of its last reading, from which on the next one counts."""
+        self._read_at = {} if since is None else dict.fromkeys((UTILIZATION, POWER), (since, 0))
+        """Role -> time (ns) of its last reading, from which on the next one counts, and the time that it covered."""
 
     def take(self, at: int, readings: Iterable[Reading]) -> None:
         """Take all readings of a moment (ns). Utilization is the mean of the device's cores, memory their sum."""
@@ -123,9 +125,11 @@ class DeviceUsage:
             self.spans.take(100 * busy / known, known)
 
     def _seconds(self, role: str, at: int) -> float | None:
-        """Return the seconds since the last reading of a gauge, which this one covers; None if it is the first."""
-        before, self._read_at[role] = self._read_at.get(role), at
-        return None if before is None else max(0, at - before) / 1e9
+        """Return the seconds since the last reading of a gauge, which this one covers; 0 after PAUSE; None at first."""
+        before, usual = self._read_at.get(role, (None, 0))
+        time = 0 if before is None else max(0, at - before)
+        self._read_at[role] = at, time or usual
+        return None if before is None else 0.0 if time > max(PAUSE, 3 * (usual or time)) else time / 1e9
 
     def list_users(self, users: Collection[bool | None]) -> None:
         """Take the list of its processes: True for one of the command, False for another, None if unknown."""

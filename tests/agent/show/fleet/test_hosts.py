@@ -28,9 +28,8 @@ def test_ranges_are_written_as_slurm_writes_them_and_a_node_that_is_named_twice_
 
 
 def test_one_host_that_is_asked_in_two_ways_has_two_lines():
-    assert [node.name for node in named("n1", "n1/metrics", "n1/other", "ssh://n1")] == [
-        "n1", "n1 (http://n1/other)", "n1 (ssh://n1)",
-    ]  # fmt: skip
+    names = ["n1", "n1 (http://n1/other)", "n1 (ssh://n1)"]
+    assert [node.name for node in named("n1", "n1/metrics", "n1/other", "ssh://n1")] == names
     pods = named("k8s:app=chipwatch", run=lambda _: "10.0.0.1 n1\n10.0.0.2 n1\n")
     assert [node.name for node in pods] == ["n1", "n1 (http://10.0.0.2/metrics)"]
 

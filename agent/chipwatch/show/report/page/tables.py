@@ -44,10 +44,8 @@ def words(usage: ReportedUsage) -> str:
     number = f"{len(usage.devices)} {usage.noun}{'s' * (len(usage.devices) > 1)}"
     model = f" ({models.pop()})" if len(models) == 1 else ""
     cost = "" if usage.dollars is None else f", for {DOLLARS(usage.dollars)}"
-    busy = _percent(usage.busy / usage.seconds)
-    return escape(
-        f"{number}{model} on {where} for {long}: {busy} of {amounts.spent(usage.seconds, usage.noun)} busy{cost}."
-    )
+    busy, spent = _percent(usage.busy / usage.seconds), amounts.spent(usage.seconds, usage.noun)
+    return escape(f"{number}{model} on {where} for {long}: {busy} of {spent} busy{cost}.")
 
 
 def tiles(usage: ReportedUsage) -> Iterator[str]:

@@ -46,6 +46,7 @@ def test_the_headline_says_how_long_how_busy_and_what_it_cost_and_then_the_large
         (series("cpu.utilization", [10.0, 30.0]), 2.0, "node-7 for 1.0 s; no accelerator was recorded, so --price gives no cost."),
         (series("cpu.utilization", [10.0, 30.0]), 2.0, "CPUs busy 20 %"),
         (series("cpu.utilization", [10.0, 30.0]), None, "CO2 - not counted: no energy of an accelerator was recorded"),
+        (series("gpu.utilization", [9.0] * 31 + [None] * 600 + [9.0] * 31, gpu="0"), 2.0, "9 % of 1.0 GPU minutes busy, for $0.37."),
         (series("gpu.utilization", [25.0] * 61, gpu="0"), None, "CO2 - not counted: no energy of an accelerator was recorded"),
     ],
 )  # fmt: skip
