@@ -351,4 +351,5 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     except ERRORS as problem:
         if not is_read:
             raise NotARecording(f"{path}: {os_text(problem)}{nearest_file(path)}") from problem
-        recorded.broken += 1  # a gzip member was cut off, or the disk is bad
+        is_in_tail = isinstance(problem, EOFError) and tail_of(path).is_file()
+        recorded.broken += not is_in_tail  # a kill cut off what is in the tail, too

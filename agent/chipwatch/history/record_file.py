@@ -43,25 +43,31 @@ class RecordFile(Recording):
             self._end(self._journal.last if self._journal else 0)
 
     def _next(self) -> Journal:
-        return Journal(tail_of(self.path), self._header, self._wants, rounds=True)
+        journal = Journal(tail_of(self.path), self._header, self._wants, rounds=True)
+        self._note_end(journal)
+        return journal
 
     def _keep(self, journal: Journal, at: int) -> None:
-        journal.write(encode_json({"end": self.path.stat().st_size if self.path.exists() else 0}))
+        self._note_end(journal)
         journal.close()
         self._take_in(journal.path)
         self._points += journal.points
         if self._points >= MOST_POINTS or at < journal.last - STEP:  # times in a file must ascend
             self._begin()
 
+    def _note_end(self, journal: Journal) -> None:
+        """Write to the journal where the file ends now; somebody may have moved the file since the journal began."""
+        journal.write(encode_json({"end": self.path.stat().st_size if self.path.exists() else 0}))
+
     def _take_in(self, journal: Path) -> None:
-        """Append a journal, after the file is cut to the `end` that it names: a kill may have left half of a member."""
+        """Append a journal, after the file is cut to the last `end` in it: a kill may have left half of a member."""
         try:
             lines = journal.read_bytes()
         except OSError as problem:
             raise NotARecording(f"{journal}: {os_text(problem)}") from problem
         end = lines.rpartition(b'{"end":')[2].partition(b",")[0]
         if end.isdigit() and self.path.exists():
-            os.truncate(self.path, int(end))
+            os.truncate(self.path, min(int(end), self.path.stat().st_size))
         self._append(lines)
         journal.unlink()
 
