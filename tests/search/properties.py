@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime
+from http.client import HTTPException
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,8 +96,11 @@ def of_datum(datum: Any) -> tuple[Any, ...]:
 
 
 def page(port: int) -> str:
-    """Return the page of Prometheus; empty while nobody serves it."""
-    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    """Return the page of Prometheus; empty while nobody serves it, or if its agent is killed meanwhile."""
+    with (
+        suppress(OSError, HTTPException),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer,
+    ):
         return str(answer.read().decode())
     return ""
 

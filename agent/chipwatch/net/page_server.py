@@ -113,10 +113,12 @@ class PageServer:
         SIDE.add(self.turn, self._selector.fileno())
 
     def close(self) -> None:
-        """Close all connections and stop listening, after the answer in progress; safe to call twice."""
+        """Send the rest of each answer as far as its client has room, and stop listening; safe to call twice."""
         SIDE.remove(self.turn)
         with self._lock:
             for connection in [*self._open]:
+                with contextlib.suppress(OSError):
+                    connection.sock.send(connection.out)
                 self._drop(connection)
             self._selector.close()
             self._listener.close()

@@ -205,6 +205,16 @@ def test_after_the_close_nobody_listens_and_connections_are_ended():
         connect(server.port)
 
 
+def test_a_close_sends_the_rest_of_an_answer(monkeypatch):
+    monkeypatch.setattr("chipwatch.net.page_server.CHUNK", 1)
+    server = PageServer(("127.0.0.1", 0), lambda _: Response(200, bytes(10_000)))
+    with connect(server.port) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        begun = sock.recv(1)
+        server.close()
+        assert (begun + rest(sock)).endswith(b"\r\n\r\n" + bytes(10_000))
+
+
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_a_bug_in_an_answer_ends_its_connection_is_logged_once_and_harms_nobody(serve, caplog, is_slow):
     def broken():
