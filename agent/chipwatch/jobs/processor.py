@@ -17,7 +17,7 @@ from chipwatch.jobs.accounting import SECOND
 from chipwatch.jobs.answers import JobAnswers
 from chipwatch.jobs.device_key import device_of
 from chipwatch.jobs.holders import Holders
-from chipwatch.jobs.ledger import JobLedger
+from chipwatch.jobs.ledger import Amount, JobLedger
 from chipwatch.jobs.metrics import ALL, COST, SPENT
 from chipwatch.jobs.points import JobPoints
 
@@ -36,7 +36,7 @@ class JobsProcessor(Processor):
         """Jobs that have separate series at one time; others are added up as the job `other`."""
         dimensions: tuple[Literal["user"], ...] = ()
         """Dimensions of each job in addition to job, partition and namespace: user."""
-        dollars_per_hour: float | None = None
+        dollars_per_hour: Amount | None = None
         """Price of one accelerator for an hour; with it jobs have a cost."""
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""

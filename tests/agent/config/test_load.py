@@ -15,6 +15,7 @@ from chipwatch.config.file import read_file
 from chipwatch.config.load import FRAME_KEYS, SHARED, chosen, load, plugin_config, sink_options, sink_type
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
+from chipwatch.jobs.processor import JobsProcessor
 
 NOTHING: Mapping[str, str] = {}
 
@@ -367,6 +368,11 @@ def test_a_value_of_60_characters_is_not_cut():
     for quoted, end in ((60, "x'"), (61, "xxx...")):
         line = refusal(convert, Secretive, {"timeout": "x" * (quoted - 2)}, "sinks.x")
         assert line.endswith(end)
+
+
+@pytest.mark.parametrize("price", [-1, float("nan"), float("inf")])
+def test_a_price_that_cannot_be_true_is_refused(price):
+    assert "expected a number from 0 to" in refusal(convert, JobsProcessor.Config, {"dollars_per_hour": price}, "jobs")
 
 
 # -- options of plugins -----------------------------------------------------------------------------------------------

@@ -377,9 +377,8 @@ def test_many_devices_without_a_name_are_one_short_text(machine):
     given = [Allocation(f"gpu-vfio-{n}", ADA, "kubelet") for n in range(9)]
     machine.tick([], {0: IDLE}, allocations=given)
     shown = ", ".join(f"gpu-vfio-{n}" for n in range(4))
-    assert machine.processor.answer()["missing"] == {
-        "devices": f"no collector has {shown} and 5 more, which the scheduler gave to jobs"
-    }
+    why = f"no collector has {shown} and 5 more, which the scheduler gave to jobs"
+    assert machine.processor.answer()["missing"] == {"devices": why}
 
 
 @pytest.mark.parametrize("name", ["训练-任务", "학습", "e\u0301ve-job"])
