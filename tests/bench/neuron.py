@@ -14,10 +14,7 @@ from chipwatch.contract.plugin import Given
 
 TICKS = 20
 CORES = 32
-SIZES = {
-    450: (32, 23, 6.0),
-    50: (2, 38, 0.8),
-}
+SIZES = {450: (32, 23, 6.0), 50: (2, 38, 0.8)}
 """kB of a record: runtimes, models loaded in each, ms of CPU that it may cost. Both sizes were seen on trn1n.32xlarge."""
 
 

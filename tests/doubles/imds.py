@@ -100,10 +100,7 @@ class Imds(WebDouble):
 
     def _tree(self) -> dict[str, str]:
         document = self.document if isinstance(self.document, str) else json.dumps(self.document, indent=2)
-        tree = {
-            "/latest/dynamic/instance-identity/document": document,
-            f"{ROOT}/services/domain": "amazonaws.com",
-        }
+        tree = {"/latest/dynamic/instance-identity/document": document, f"{ROOT}/services/domain": "amazonaws.com"}
         if self.tags is not None:
             tree[f"{ROOT}/tags/instance"] = "\n".join(self.tags)
             tree |= {f"{ROOT}/tags/instance/{key}": value for key, value in self.tags.items()}

@@ -12,6 +12,9 @@ from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
 from tests.ports import free_port
 from tests.proof.scraping import LONG, Prometheus, start
 
+from chipwatch.show.fleet.poll import Access
+from chipwatch.show.fleet.store import PromStore
+
 pytestmark = [
     pytest.mark.proof,
     pytest.mark.skipif(sys.platform != "linux", reason="every address of 127.0.0.0/8 is this machine's on Linux"),
@@ -123,15 +126,8 @@ def test_the_record_of_a_job_of_32_nodes_in_a_prometheus_is_the_sum_of_what_the_
         f"# TYPE {name.removesuffix('_total')} {kinds[name]}\n{''.join(lines)}" for name, lines in families.items()
     )
     (tmp_path / "pages.txt").write_text(f"{''.join(texts)}# EOF\n")
-    command = [
-        programs / "promtool",
-        "tsdb",
-        "create-blocks-from",
-        "openmetrics",
-        tmp_path / "pages.txt",
-        tmp_path / "data",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    words = ("tsdb", "create-blocks-from", "openmetrics", tmp_path / "pages.txt", tmp_path / "data")
+    subprocess.run([programs / "promtool", *words], check=True, capture_output=True)
 
     def served(address):
         rows = series_of(int(address.split(".")[-1]))
@@ -140,10 +136,16 @@ def test_the_record_of_a_job_of_32_nodes_in_a_prometheus_is_the_sum_of_what_the_
     with FleetDouble(served) as double, Prometheus(programs, tmp_path, "", static_configs=[]) as server:
         until(lambda: server.value("vector(1)") == 1, LONG)
         store = ("--prometheus", f"http://127.0.0.1:{server.port}", "--since", "2h")
+        source = PromStore(store[1], Access(), LONG, lambda: None)
+        source.start()
+        source.recall()
+        source.close()
         asked = [
             json.loads(agent.run("jobs", "--json", *words).stdout)["jobs"]
             for words in ((f"127.0.0.[2-33]:{double.port}",), store)
         ]
+    loads = [load for _, node, load in source.hour if node == "127.0.0.7"]
+    assert (set(loads), len(loads) > 20) == ({56.25}, True), "its last hour"
     (own,), (stored,) = asked
     for field in ("seconds", "idle", "energy", "cost"):
         assert stored[field] == pytest.approx(own[field], rel=0.005)

@@ -492,9 +492,7 @@ def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"rare": {"flush": 0}}}],
-    ids=["general", "the sink's own"],
+    "options", [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"rare": {"flush": 0}}}], ids=["general", "the sink's own"]
 )
 def test_a_flush_of_zero_sends_at_once_what_the_sink_by_itself_sends_once_a_day(start, until, options):
     ran = start(sink=["rare"], collector=["load"], **options)

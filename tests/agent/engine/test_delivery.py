@@ -846,10 +846,7 @@ def test_a_sink_that_hangs_is_logged_once_and_so_is_its_return(start, caplog, mo
         worker.watch()
     assert [
         (r.levelname, r.getMessage().partition(" for ")[0]) for r in caplog.records if "answer" in r.getMessage()
-    ] == [
-        ("ERROR", "mem: hangs: no answer"),
-        ("INFO", "mem: answers again"),
-    ]
+    ] == [("ERROR", "mem: hangs: no answer"), ("INFO", "mem: answers again")]
     time.sleep(0.1)
     assert worker.stuck is None, "a sink that waits for points does not hang"
 

@@ -93,8 +93,7 @@ def test_a_holder_has_the_labels_that_are_asked_for_and_known(keys, owner, label
 
 
 @pytest.mark.parametrize(
-    "dims",
-    [Dimensions(gpu="0", job="41"), Dimensions(gpu="0", endpoint="vllm"), Dimensions(gpu="0", container="c")],
+    "dims", [Dimensions(gpu="0", job="41"), Dimensions(gpu="0", endpoint="vllm"), Dimensions(gpu="0", container="c")]
 )
 def test_points_of_jobs_of_scraped_pages_and_with_such_a_dimension_stay_as_they_are(dims):
     metric = gauge("x.y", "1", "X.", dims=tuple(dims))

@@ -152,12 +152,12 @@ def of_store(client: PromClient, window: float) -> list[FleetJob]:
     }
     parts = JobParts()
     for field, query in queries.items():
-        for labels, value in client.ask(query):
+        for labels, value, _ in client.ask(query):
             parts.add(node_of(labels), field, labels, value)
-    for labels, _ in sorted(client.ask(_idle_gpus(seconds)), key=lambda sample: sample[1]):  # the longest is last
+    for labels, *_ in sorted(client.ask(_idle_gpus(seconds)), key=lambda sample: sample[1]):  # the longest is last
         part = parts.of(node_of(labels), labels)
         part.worst = {key: one_line(labels.get(key, ""), LONGEST) for key in ("gpu", "cause")}
-    totals = {node_of(labels): value for labels, value in client.ask(f"min by ({BY}) ({name_of(TOTAL)})")}
+    totals = {node_of(labels): value for labels, value, _ in client.ask(f"min by ({BY}) ({name_of(TOTAL)})")}
     for part in (found := [part for part in parts.values() if part.since]):
         part.memory_total = totals.get(part.nodes[0], 0.0)
     return found

@@ -24,11 +24,9 @@ COUNT, GPUS, STATE = "gpu.count", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
 XID, LAST_XID = "gpu.xid", "gpu.xid.last"
 """NVIDIA's errors by code (Xid), and dcgm-exporter's metric with the code of the last one."""
-UTILIZATION: Final = frozenset(FIGURES["utilization"])
-POWER: Final = frozenset(FIGURES["power"])
-LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
 KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(UTILIZATION, "used"), **dict.fromkeys(POWER, "power"), **dict.fromkeys(LOST, "gone"),
+    **dict.fromkeys(FIGURES["utilization"], "used"), **dict.fromkeys(FIGURES["power"], "power"),
+    **dict.fromkeys(("agent.sink.dropped", "agent.sink.rejected"), "gone"),
     GPUS: "job", STATE: "state", COUNT: "count", CPU: "cpu", OLDEST: "oldest",
     XID: "xid", LAST_XID: "last xid",
 }  # fmt: skip
@@ -133,12 +131,10 @@ def _names(words: Iterable[str]) -> list[str]:
     return [*filter(None, dict.fromkeys(map(short, words)))]
 
 
-def _worst(reasons: Iterable[Reason]) -> Reason | None:
-    return min(reasons, key=lambda reason: reason.severity != NOT_FIT, default=None)
-
-
-def _sentence(reason: Reason) -> str:
-    return one_line(f"{reason.about} {reason.says}")
+def _worst(reasons: Iterable[Reason]) -> tuple[str | None, str]:
+    """Return the severity of the worst reason, and a sentence about it; None and "" without one."""
+    worst = min(reasons, key=lambda reason: reason.severity != NOT_FIT, default=None)
+    return (worst.severity, one_line(f"{worst.about} {worst.says}")) if worst else (None, "")
 
 
 def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
@@ -173,9 +169,8 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
     suspects = [item for item in seen if item.rose is not None or (item.metric in LIMITS and not _within(item))]
-    if worst := _worst(reasons(suspects)):
-        node.verdict, node.reason = worst.severity, _sentence(worst)
-    elif codes := dict.fromkeys(filter(None, map(_xid, (*kinds["xid"], *kinds["last xid"])))):
+    node.verdict, node.reason = _worst(reasons(suspects))
+    if not node.verdict and (codes := dict.fromkeys(filter(None, map(_xid, (*kinds["xid"], *kinds["last xid"]))))):
         node.reason = one_line(f"{'; '.join(codes)}; its page does not say when")
     return node
 
@@ -275,8 +270,7 @@ def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> 
     devices, series = device_states(told), [Seen(*fields) for fields in answers["verdict"]["series"]]
     counts = [Seen(COUNT, one["dims"], one["gpus"]) for one in told.get("counts", ())]
     node = summarise(name, [*series, *counts], at)
-    worst = _worst(judged.reasons)
-    node.verdict, node.reason = judged.word, _sentence(worst) if worst else ""
+    node.verdict, node.reason = judged.word, _worst(judged.reasons)[1]
     node.jobs = _names(word for device in devices for word in device.jobs)
     node.users = _names(word for device in devices for word in device.users)
     node.delivery = _delivery(answers["status"])

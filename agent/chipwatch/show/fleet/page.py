@@ -14,7 +14,7 @@ from chipwatch.config.naming.profiles import PLACEHOLDER, profile
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.jobs.verdict.rules import Seen
-from chipwatch.show.fleet.node import LAST_XID, MACHINE, POLLED, UTILIZATION
+from chipwatch.show.fleet.node import KINDS, LAST_XID, MACHINE, POLLED
 
 PROFILES: Final = ("dcgm", "dcgm4.7", "node")
 MAX_KEPT: Final = 128 << 20
@@ -136,7 +136,7 @@ class NodePageReader:
                 value = float(number) * series.factor
             except ValueError:
                 continue
-            if isfinite(value) or (isnan(value) and series.metric in UTILIZATION):  # NaN: the device exists
+            if isfinite(value) or (isnan(value) and KINDS.get(series.metric) == "used"):  # NaN: the device exists
                 seen.append(Seen(series.metric, series.dims, value))
                 if series.jobs:
                     jobs.update({job["job"]: job for job in series.jobs})

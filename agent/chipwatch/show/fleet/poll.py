@@ -113,7 +113,7 @@ class Poller:
         self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None], by: str = ""
     ) -> None:
         """`by`: the label by which nodes are grouped, or ""."""
-        self.access, self.interval, self._wake, self.trouble, self._by = access, interval, wake, "", by
+        self.access, self.interval, self._wake, self.trouble, self._by, self.hour = access, interval, wake, "", by, ()
         self._nodes = [FollowedNode(address) for address in addresses]
         self.labels = {each.name: [each.partition] for each in addresses if each.partition and by == "partition"}
         """Node -> the values of the label."""

@@ -58,6 +58,8 @@ class FleetTop(Top):
         self._troubles, self.view.labels = tuple(filter(None, (source.asked.trouble,))), source.asked.labels
         nodes = [node for node in source.asked.lines() if chosen(node, self._given)]
         self._nodes = sorted(nodes, key=lambda node: node.place)
+        for past in source.asked.hour:
+            self.view.put(*past)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
@@ -72,23 +74,17 @@ class NodeFrames(Live):
         self._read = read
 
     def start(self) -> None:
-        threading.Thread(target=self._follow, name="node", daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._interval,), name="node", daemon=True).start()
 
     def mode(self) -> str:
         return f"{super().mode()}, q: back to the fleet"
 
-    def _follow(self) -> None:
-        while not self._stop.is_set():
-            at, points, trouble = time.time_ns(), list[Datapoint](), tuple[str, ...]()
-            try:
-                read = list(self._read())
-                trouble = () if read else ("no metrics that are known here",)
-                points = self._window.add(read, at)
-            except (CommandError, Refused, Retryable) as problem:
-                trouble = (one_line(str(problem)),)
-            self.frames.put(Frame(at, points, troubles=trouble))
-            self._wake()
-            self._stop.wait(self._interval)
+    def _frame(self, at: int) -> Frame:
+        try:
+            read = [*self._read()]
+            return Frame(at, self._window.add(read, at), troubles=() if read else ("no metrics that are known here",))
+        except (CommandError, Refused, Retryable) as problem:
+            return Frame(at, [], troubles=(one_line(str(problem)),))
 
 
 def open_by_ssh(command: list[str]) -> None:
@@ -111,8 +107,8 @@ def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint
     query = " or ".join(f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
 
     def read() -> Iterable[Datapoint]:
-        samples, at = client.ask(query), time.time_ns()
-        named = ((Metric(labels.get("__name__", ""), Kind.GAUGE, "", ""), labels, value) for labels, value in samples)
+        told, at = client.ask(query), time.time_ns()
+        named = ((Metric(labels.get("__name__", ""), Kind.GAUGE, "", ""), labels, value) for labels, value, _ in told)
         return points_of([Datapoint(metric, value, Dimensions(labels), at) for metric, labels, value in named])
 
     return read
@@ -127,6 +123,8 @@ def run(
     terminal, colors = Terminal(), getattr(given, "colors", None)
     asked = make(terminal.wake)
     asked.start()
+    if isinstance(asked, PromStore):
+        threading.Thread(target=asked.recall, name="hour", daemon=True).start()
     fleet, source, code = FleetTop(given, colors, env), FleetSource(asked, asked.interval), 0
     try:
         while not code:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
@@ -17,9 +16,10 @@ from chipwatch.base.redaction import one_line
 from chipwatch.base.table import TableColumn, csv_line, table
 from chipwatch.show.fleet.groups import FOLDED, OWN, Labels, grouped
 from chipwatch.show.fleet.node import EITHER, FREE, NOT_KNOWN, FleetNode, totals
+from chipwatch.show.fleet.store import STEP, VALUES
 from chipwatch.show.top.draw import Line
 from chipwatch.show.top.graphs import PER_CELL, graph
-from chipwatch.show.top.machine import Trend
+from chipwatch.show.top.machine import mean_of
 from chipwatch.show.top.screen import GUIDES, Look, add_table, framed
 from chipwatch.show.top.table import Column, figures, fitting, has, ordered
 from chipwatch.show.top.view import Drawn, Row, View
@@ -27,9 +27,8 @@ from chipwatch.show.top.view import Drawn, Row, View
 ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degraded": "warn", "fit": "good"}
 MOST: Final = 4
 """Most causes in the summary."""
-
-SAMPLE, HOUR, GRAPH = 60.0, 60, 24
-"""Seconds between two samples of the last hour, the number of these, and of the values in its graph."""
+SAMPLE: Final = 60.0
+"""Seconds between two samples for the graphs."""
 REST: Final = (FREE, EITHER, NOT_KNOWN)
 """Keys of `FleetNode.idle` that are not causes."""
 PERCENT: Final = "{:.0f} %".format
@@ -52,14 +51,13 @@ def _names(words: Sequence[str]) -> tuple[str, str]:
 def note(node: FleetNode) -> tuple[str, str]:
     """Return the undelivered points and the fault; for a silent node, since when it is silent and why."""
     if node.error:
-        last = datetime.fromtimestamp(node.seen).astimezone() if node.seen else None
-        return f"last seen {last:%H:%M}: {node.error}" if last else node.error, "bad"
+        last = time.strftime("last seen %H:%M: ", time.localtime(node.seen)) if node.seen else ""
+        return f"{last}{node.error}", "bad"
     role = "" if node.delivery in (None, "ok") and not node.reason else "warn"
     return "; ".join(filter(None, (node.delivery, node.reason))) or "-", role
 
 
 COLUMNS: Final = (
-    Column("node", 24, lambda node: (node.node, "label"), left=True, snug=True),
     Column("verdict", 12, lambda node: (node.word or "-", ROLES.get(node.word, "")), left=True, snug=True),
     Column("GPUs", 11, _gpus, lambda node: node.busy, snug=True),
     figures("util", 5, attrgetter("utilization"), PERCENT),
@@ -81,16 +79,20 @@ class FleetView(View):
     by: str = ""
     """The label, or the word of OWN, by which nodes are grouped now; "" if they are not."""
     labels: Labels = field(default_factory=dict)
-    sizes: dict[Row, int] = field(default_factory=dict)
-    """Group -> its number of nodes; from the last drawing."""
+    groups: dict[Row, Sequence[FleetNode]] = field(default_factory=dict)
+    """Group -> its nodes; from the last drawing."""
     unfolded: dict[Row, bool] = field(default_factory=dict)
     """Group that was drawn -> True if its nodes are below it."""
-    past: dict[Row, Trend] = field(default_factory=dict)
-    """Utilization (%) of the last hour, of nodes and of groups."""
+    past: dict[int, dict[str, list[float | None]]] = field(default_factory=dict)
+    """Number of a span of STEP seconds in the last hour -> node -> samples of its utilization (%)."""
     sampled: float = 0.0
     """Time of the newest sample of `past` (s since the epoch)."""
     opened: Row | None = None
     """The node that Enter has opened; None while the fleet is shown."""
+
+    def put(self, at: float, node: str, load: float | None) -> None:
+        """Add a sample of a node's utilization (%) at `at` (s since the epoch) to the graphs."""
+        self.past.setdefault(int(at // STEP), {}).setdefault(node, []).append(load)
 
     def _choose(self, key: str) -> None:
         ways = [*dict.fromkeys(("", self.label, *OWN))]
@@ -100,7 +102,7 @@ class FleetView(View):
             super()._choose(key)
 
     def _enter(self) -> None:
-        if self.selected in self.sizes:
+        if self.selected in self.groups:
             self.unfolded[self.selected] = not self.unfolded[self.selected]
         elif self.selected:
             self.opened = self.selected
@@ -114,24 +116,25 @@ def columns_of(view: FleetView) -> Sequence[Column]:
     """Return the columns for nodes, or for groups with their nodes below them."""
 
     def name(row: FleetNode) -> tuple[str, str]:
-        size = view.sizes.get(row.key)
+        size = len(view.groups.get(row.key, ()))
         return f"{row.node} {size} node{'s' * (size > 1)}" if size else f"{'  ' * bool(view.by)}{row.node}", "label"
 
     def past(row: FleetNode) -> tuple[str, str]:
-        if not (trend := view.past.get(row.key)):
-            return "-", ""
-        step = max(SAMPLE, (view.sampled - trend.first / 1e9) / (GRAPH - 1))
-        return graph(trend.means(round(view.sampled * 1e9), step, GRAPH, 2 * step), 1, 100)[0], "graph"
+        nodes, now = view.groups.get(row.key, [row]), int(view.sampled // STEP)
+        spans = (view.past.get(span, {}) for span in range(now - VALUES + 1, now + 1))
+        means = [mean_of(load for node in nodes for load in span.get(node.node, ())) for span in spans]
+        text = graph(means, 1, 100)[0]
+        return (text, "graph") if text.strip() else ("-", "")
 
-    hour = [Column("last hour", GRAPH // PER_CELL, past, columns=100, left=True)] if view.past else []
-    return Column(view.by or "node", 24, name, left=True, snug=True), *COLUMNS[1:-1], *hour, COLUMNS[-1]
+    hour = [Column("last hour", VALUES // PER_CELL, past, columns=100, left=True)] if view.past else []
+    return Column(view.by or "node", 24, name, left=True, snug=True), *COLUMNS[:-1], *hour, COLUMNS[-1]
 
 
 def rows_of(nodes: Sequence[FleetNode], view: FleetView) -> list[FleetNode]:
     """Return the rows of a table in the user's order: nodes, or groups with the nodes of unfolded ones, each once."""
     placed = partial(ordered, columns=columns_of(view), title=view.sorts[0], reverse=view.reverse)
     groups = {line.key: (line, each) for line, each in grouped(nodes, view.by, view.labels).values()}
-    view.sizes = {key: len(each) for key, (_, each) in groups.items()}
+    view.groups = {key: each for key, (_, each) in groups.items()}
     rows: dict[Row, FleetNode] = {}
     for line in placed([line for line, _ in groups.values()]):
         below = placed(groups[line.key][1]) if view.unfolded.setdefault(line.key, len(nodes) <= FOLDED) else []
@@ -194,8 +197,9 @@ def compose(
         view.page, rows = max(1, height - 7), rows_of(shown, view)
         if now >= view.sampled + SAMPLE and any(node.seen for node in nodes):
             view.sampled = now
-            for row in {row.key: row for row in (*nodes, *rows)}.values():
-                view.past.setdefault(row.key, Trend(most=HOUR)).put(round(now * 1e9), row.utilization)
+            for node in nodes:
+                view.put(now, node.node, node.utilization)
+            view.past = dict(sorted(view.past.items())[-VALUES:])
         add_table(lines, 0, rows, fitting(columns_of(view), rows, width), Look(view, width, height + 1))
         return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import cache
 from math import inf, isfinite
 from typing import Final, Literal
@@ -20,9 +21,10 @@ from chipwatch.jobs.verdict.rules import RULES, Seen
 from chipwatch.net.aws_signer import Login, Signer
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.show.fleet.node import CPU, GPUS, KINDS, LIMITS, LONGEST, MACHINE, FleetNode, short, summarise
+from chipwatch.show.fleet.node import CPU, GPUS, KINDS, LIMITS, MACHINE, MOST_PERCENT, FleetNode, short, summarise
 from chipwatch.show.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
-from chipwatch.show.fleet.poll import Access
+from chipwatch.show.fleet.poll import LOOK, Access
+from chipwatch.show.report.devices import FAMILIES
 
 TIMEOUT: Final = 20.0
 MAX_BYTES: Final = 64 << 20
@@ -40,17 +42,20 @@ RULE: Final = "chipwatch_rule"
 """Label that our queries add: the metric's name, which functions of PromQL drop; or OF_ONE for a RATIO up to 1."""
 FORGOTTEN: Final = "1h"
 """Time for which a node that stopped sending is shown as silent."""
+STEP, VALUES = 150, 24
+"""Seconds of one value in a graph of the last hour, and the number of its values."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
-Sample = tuple[Mapping[str, str], float]
-"""The labels of one series of an instant query, and its value."""
+Sample = tuple[Mapping[str, str], float, float]
+"""The labels of one series, a value of it, and its time (s since the epoch)."""
 
 
 class StoreRow(msgspec.Struct):
-    """One series in the JSON of an answer; its value is a time and a text."""
+    """One series in the JSON of an answer; its value is a time and a text, and a range has several."""
 
     metric: dict[str, str]
-    value: tuple[float, str]
+    value: tuple[float, str] = (0.0, "NaN")
+    values: list[tuple[float, str]] = []
 
 
 class StoreVector(msgspec.Struct):
@@ -60,7 +65,7 @@ class StoreVector(msgspec.Struct):
 
 
 class StoreAnswer(msgspec.Struct):
-    """The JSON of a successful instant query."""
+    """The JSON of a successful query."""
 
     status: Literal["success"]
     data: StoreVector
@@ -88,9 +93,13 @@ class PromClient:
         """The store's last warning about an answer, for example that a part is missing; "" without one."""
         self._client = HttpClient(self._url, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
 
-    def ask(self, query: str, most: int = MAX_ROWS) -> list[Sample]:
-        """Return the finite samples of an instant query; raise StoreFault, also if there are more than `most`."""
-        body, path = urlencode({"query": query}).encode(), "/api/v1/query"
+    def ask(self, query: str, most: int = MAX_ROWS, **span: float) -> list[Sample]:
+        """
+        Return the finite samples of a query; raise StoreFault, also if there are more than `most`.
+
+        `span`: the `start`, the `end` and the `step` (s) of a range; without it, the query is about now.
+        """
+        body, path = urlencode({"query": query, **span}).encode(), f"/api/v1/query{'_range' * bool(span)}"
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers |= self._access.headers(self._host, secure=self._secure)
         try:
@@ -107,15 +116,15 @@ class PromClient:
                 self._signer.expired(words)  # the next query finds the credentials again
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
         if answer.body.count(b"{") > 2 * most + 9 or answer.body.count(b",") > MAX_LABELS * most + 9:
-            raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, or too many labels")
+            raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, too many labels or values")
         try:
-            decoded = msgspec.json.decode(answer.body, type=StoreAnswer)
-            samples = [(row.metric, float(row.value[1])) for row in decoded.data.result]
+            told = msgspec.json.decode(answer.body, type=StoreAnswer)
+            found = [(row.metric, float(text), at) for row in told.data.result for at, text in (row.value, *row.values)]
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
-        if texts := [text for text in decoded.warnings if not text.startswith("PromQL info")]:
+        if texts := [text for text in told.warnings if not text.startswith("PromQL info")]:
             self.warning = f"{self._host} warns: {one_line(texts[0], 200)}"
-        return [(labels, value) for labels, value in samples if isfinite(value)]
+        return [sample for sample in found if isfinite(sample[1])]
 
     def close(self) -> None:
         """Close the connection."""
@@ -139,10 +148,10 @@ def _either(*kinds: str) -> str:
     return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted and name != OF_ONE)
 
 
-def _of_one() -> str:
+def _of_one(series: str = RATIO) -> str:
     """Return a query for RATIO on the nodes with DCGM 4.7, where it is 0 to 1; it adds the label RULE."""
     new = " or ".join(f"count by ({BY}) ({name})" for name in BASE_UNITS)
-    return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
+    return f'label_replace({series} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
 
 
 def _wrong() -> str:
@@ -157,6 +166,14 @@ def _wrong() -> str:
     return " or ".join(terms)
 
 
+def _lately() -> str:
+    """Return a query for the mean utilization (%) of each target's accelerators in the last STEP seconds."""
+    series = {name: f"avg_over_time({name}[{STEP}s])" for name in _either("used").split(" or ")}
+    series[OF_ONE] = _of_one(series[RATIO])
+    used = " or ".join(f"{names()[name].factor:g} * {mean}" for name, mean in series.items())
+    return f"avg by ({BY}) (max by ({BY}, {', '.join(FAMILIES)}) (({used}) >= 0 <= {MOST_PERCENT:g}))"
+
+
 class PromStore:
     """Asks a store every `interval` seconds on a daemon thread; calls `wake` after each answer."""
 
@@ -169,8 +186,10 @@ class PromStore:
         self._client, self.interval, self._wake, self._by = PromClient(url, access), interval, wake, by
         self.labels: dict[str, list[str]] = {}
         """Node -> the values of the label."""
+        self.hour: Iterator[tuple[float, str, float]] = iter(())
+        """Times (s since the epoch) in the last hour, each with a node and its utilization (%) then."""
         self.url, self.access = url, access
-        self._lines: dict[str, FleetNode] = {}
+        self._lines, self._aliases = dict[str, FleetNode](), dict[str, str]()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self.trouble = f"{urlsplit(url).hostname}: no answer yet"
@@ -213,19 +232,33 @@ class PromStore:
             self._stop.wait(max(0.5, self.interval - (time.monotonic() - started)))
         self._client.close()
 
+    def recall(self) -> None:
+        """Ask for the last hour once there are nodes; if that fails, say so until the next answer."""
+        while not self._lines:
+            time.sleep(LOOK)
+        end = time.time_ns() // 10**9 // STEP * STEP
+        span = range(end - (VALUES - 2) * STEP, end + 1, STEP)
+        try:
+            with closing(PromClient(self.url, self.access)) as client:
+                told = client.ask(_lately(), VALUES * len(self._lines), start=span[0], end=end, step=STEP)
+            self.hour = ((at - STEP / 2, _name(labels, self._aliases), load) for labels, load, at in told if at in span)
+        except (StoreFault, ConfigError) as problem:
+            self.trouble = f"graphs begin now: {problem}"
+        self._wake()
+
     def _nodes(self, at: float) -> Iterator[FleetNode]:
         answers, left = dict[str, list[Sample]](), MAX_ROWS
         for key, query in self._queries.items():
             answers[key] = self._client.ask(query, left) if query else []
             left -= len(answers[key])
-        every = [labels for samples in answers.values() for labels, _ in samples]
-        aliases = _aliases(every)
+        every = [labels for samples in answers.values() for labels, *_ in samples]
+        aliases = self._aliases = _aliases(every)
         self.labels = _values(self._by, every, aliases)
         answers.pop(MACHINE)
         seen: dict[str, list[Seen]] = defaultdict(list)
         agents: dict[str, set[str]] = defaultdict(set)
         for key, samples in answers.items():
-            for labels, value in samples:
+            for labels, value, _ in samples:
                 node = _name(labels, aliases)
                 if key == "delivery":  # only agents send these
                     agents[node].add(labels.get("instance", ""))
@@ -239,7 +272,7 @@ class PromStore:
                 last = self._lines.get(node)
                 line = FleetNode(node, "no samples any more", last.seen if last else 0.0)
             if len(senders := sorted(agents[node])) > 1:
-                text = f"figures of {len(senders)} agents: {one_line(', '.join(senders), LONGEST)}"
+                text = f"figures of {len(senders)} agents: {short(', '.join(senders))}"
                 line.reason = f"{line.reason}; {text}" if line.reason else text
             yield line
 

@@ -167,10 +167,9 @@ def _energy(device: DeviceUsage) -> str | None:
 
 def _throttled(device: DeviceUsage) -> str | None:
     """Return the longest reason with its time. A sum would count overlapping reasons twice."""
-    times = sorted((seconds, reason) for reason, seconds in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO)
-    for seconds, reason in times[-1:]:
-        return f"{amounts.clock(seconds)} {amounts.plain(reason) if seconds >= 0.5 else ''}".strip()
-    return None
+    times = [(seconds, reason) for reason, seconds in device.sums[THROTTLED].items() if reason != LITTLE_TO_DO]
+    seconds, reason = max(times, default=(0.0, ""))
+    return f"{amounts.clock(seconds)} {amounts.plain(reason) if seconds >= 0.5 else ''}".strip() if times else None
 
 
 def _idle(device: DeviceUsage) -> str | None:

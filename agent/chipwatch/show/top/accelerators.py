@@ -83,9 +83,8 @@ def columns_of(devices: Sequence[Accelerator], width: int) -> list[Column]:
 
 def _dimmed(column: Column) -> Callable[[Accelerator], tuple[str, str]]:
     """Return the function for the column's cells, which dims them for a silent device."""
-    if column.title == "state":
-        return column.cell
-    return lambda device: (column.cell(device)[0], "dim") if device.silent else column.cell(device)
+    cell, is_dimmed = column.cell, column.title != "state"
+    return lambda device: (cell(device)[0], "dim") if is_dimmed and device.silent else cell(device)
 
 
 def matches(word: str, device: Accelerator) -> bool:

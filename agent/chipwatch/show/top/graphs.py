@@ -11,8 +11,10 @@ from chipwatch.show.top.draw import Line, figure, load, rule, scaled
 from chipwatch.show.top.machine import TRENDS, MachineState
 from chipwatch.show.top.view import View
 
-DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
-"""Bits of a braille character for 1 to 4 dots from below: in its left half, in its right half."""
+DOTS: Final = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
+"""Bits of a braille character for 0 to 4 dots from below: in its left half, in its right half."""
+CELLS: Final = [[chr(0x2800 | left | right) if left | right else " " for right in DOTS[1]] for left in DOTS[0]]
+"""Dots in the left half, dots in the right half -> the character."""
 PER_CELL: Final = 2
 """Values in one cell of a graph."""
 TITLE: Final = 20
@@ -60,13 +62,8 @@ def graph(values: Sequence[float | None], rows: int, most: float) -> list[str]:
     lines = []
     for row in reversed(range(rows)):
         halves = [min(max(n - 4 * row, 0), 4) for n in levels]
-        lines.append("".join(_dots(left, right) for left, right in zip(halves[::2], halves[1::2], strict=True)))
+        lines.append("".join(CELLS[left][right] for left, right in zip(halves[::2], halves[1::2], strict=True)))
     return lines
-
-
-def _dots(left: int, right: int) -> str:
-    bits = (DOTS[0][left - 1] if left else 0) | (DOTS[1][right - 1] if right else 0)
-    return chr(0x2800 | bits) if bits else " "
 
 
 def axis(width: int, seconds: float, behind: float) -> str:

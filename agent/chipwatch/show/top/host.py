@@ -21,8 +21,7 @@ def strip(machine: MachineState, width: int) -> list[Line]:
     share = machine.of_host("memory.utilization")
     items: list[Line] = [[("CPU ", "label"), *bar(cpu, cells), (f" {figure(cpu)} %", level(cpu, BUSY, 101))]]
     if (load := machine.of_host("cpu.load 1m")) is not None:
-        count = len(machine.cores())
-        items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{count}" if count else ""), "")]
+        items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{n}" if (n := len(machine.cores())) else ""), "")]
     memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {figure(share)} %"
     items.append([("MEM ", "label"), *bar(share, cells), (memory, level(share, BUSY, 97))])
     if swap := machine.of_host("swap.used"):

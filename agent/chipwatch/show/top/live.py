@@ -48,8 +48,7 @@ class FactsOfTick(Processor):
 
     needs = Needs(facts=True)
 
-    def __init__(self) -> None:
-        self.last: Sequence[object] = ()
+    last: Sequence[object] = ()
 
     def derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object]) -> Iterable[Datapoint]:
         del tick, at
@@ -96,10 +95,9 @@ class Live(Source):
         config = self._config
         collectors, processors = build_collectors(config), {**build_processors(config), "top": self._facts}
         samplers, derivations = build_sources(collectors, processors, config, least=Level.ALL)
-        pipeline = Pipeline(samplers, (), interval=self._interval, derivations=derivations)
-        self._pipeline = pipeline
-        pipeline.start()
-        threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()
+        self._pipeline = Pipeline(samplers, (), interval=self._interval, derivations=derivations)
+        self._pipeline.start()
+        threading.Thread(target=self._follow, args=(min(FIRST_PAUSE, self._interval),), name="top", daemon=True).start()
 
     def new(self) -> Iterator[Frame]:
         """Yield the frames since the last call."""
@@ -119,25 +117,27 @@ class Live(Source):
         if self._pipeline:
             self._pipeline.close()
 
-    def _run(self, pipeline: Pipeline) -> None:
-        pause, due = min(FIRST_PAUSE, self._interval), time.monotonic()
+    def _follow(self, pause: float) -> None:
+        """Queue a frame for each reading; `pause`: seconds from the first one to the second."""
+        due = time.monotonic()
         while not self._stop.is_set():
-            at = time.time_ns()
-            points = self._window.add(pipeline.gather(at), at)
-            troubles = tuple(self._troubles(pipeline))
-            present = [sampler.name for sampler in pipeline.samplers if sampler.unavailable is None]
-            facts = [pipeline.devices[name] for name in present if name in pipeline.devices]
-            models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
-            processors = (derivation.processor for derivation in pipeline.derivations)
-            answers = [processor.answer() for processor in processors]
-            holding = {device.key: device for answer in answers for device in device_states(answer)}
-            jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
-            why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
-            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, holding, why[:1]))
+            self.frames.put(self._frame(time.time_ns()))
             self._wake()
-            due = max(due + pause, time.monotonic())
-            pause = self._interval
+            due, pause = max(due + pause, time.monotonic()), self._interval
             self._stop.wait(due - time.monotonic())
+
+    def _frame(self, at: int) -> Frame:
+        """Read all at `at` (ns since the epoch)."""
+        assert self._pipeline
+        points = self._window.add(self._pipeline.gather(at), at)
+        present = [sampler.name for sampler in self._pipeline.samplers if sampler.unavailable is None]
+        facts = [self._pipeline.devices[name] for name in present if name in self._pipeline.devices]
+        models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
+        answers = [derivation.processor.answer() for derivation in self._pipeline.derivations]
+        holding = {device.key: device for answer in answers for device in device_states(answer)}
+        jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
+        why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
+        return Frame(at, points, self._processes(facts), models, (*self._troubles(self._pipeline),), holding, why[:1])
 
     def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess]:
         if not (lists := [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]):

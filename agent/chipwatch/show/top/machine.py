@@ -22,10 +22,6 @@ ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure
 """Metrics that show that a device answers."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
 """Counter of errors -> its short name, and the dimension with the code of an Xid."""
-RECOVERY: Final = "gpu.recovery_action"
-THROTTLED: Final = "gpu.throttled"
-LETTERS: Final[Mapping[str, str]] = TABLES["letters"]
-"""Reason of throttling -> its letter. The low clock of an idle device has none."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some readings come only every ten seconds."""
 LARGEST: Final = 1e30
@@ -76,10 +72,10 @@ def host_key(name: str, dims: Dimensions) -> str:
 
 
 class Trend:
-    """The last hour of one figure, by default at one sample per second."""
+    """The last hour of one figure, at one sample per second."""
 
-    def __init__(self, samples: Iterable[tuple[int, float]] = (), most: int = HISTORY) -> None:
-        self._samples = deque(samples, most)
+    def __init__(self, samples: Iterable[tuple[int, float]] = ()) -> None:
+        self._samples = deque(samples, HISTORY)
 
     def put(self, at: int, value: float | None) -> None:
         """Add a sample with its time (ns since the epoch); None is ignored."""
@@ -180,9 +176,9 @@ class Accelerator:
             self._gap, self.seen = at - self.seen if self.seen else 0, at
         if name in ANSWERS:
             self.answered = at
-        if name == THROTTLED:
+        if name == "gpu.throttled":
             self._throttles[point.dims.get("reason", "")] = at if point.increase else 0
-        elif name == RECOVERY:
+        elif name == "gpu.recovery_action":
             if point.value:
                 self.recovery = at, point.dims.get("action", "").replace("_", " ")
         elif name in ERRORS:
@@ -256,10 +252,10 @@ class Accelerator:
 
     @property
     def flags(self) -> str:
-        """A letter for each reason of throttling."""
+        """A letter for each reason of throttling; the low clock of an idle device has none."""
         age = self.readings.fresh * 1e9
         reasons = (reason for reason, at in self._throttles.items() if at and self.now - at <= age)
-        return "".join(sorted({LETTERS.get(reason, "") for reason in reasons}))
+        return "".join(sorted({TABLES["letters"].get(reason, "") for reason in reasons}))
 
     @property
     def silent(self) -> float:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
@@ -138,7 +137,7 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
     if not current or current[1].began != process.began:
         return {"process": f"{pid} has ended, or is of another container"}
     name, stat = current
-    began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
+    began = time.localtime(time.time_ns() / 1e9 - _age(stat))
     parents = [stat.parent]
     while len(parents) < MOST_ANCESTORS and (parent := stat_of(proc, parents[-1])):
         parents.append(parent[1].parent)
@@ -151,7 +150,7 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
         "command": command_of(proc, pid, name),
         "user": process.user,
         "job": process.job or "none is known",
-        "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
+        "began": f"{time.strftime('%Y-%m-%d %H:%M:%S', began)}, {duration(_age(stat), 2)} ago",
         "CPU time": duration(stat.own / ProcTree.second, 2),
         "memory": f"{stat.pages * ProcTree.page / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
         "parents": " < ".join(_named(proc, parent) for parent in takewhile(bool, parents)) or "none",

@@ -182,10 +182,8 @@ class Top:
 
 def palette_of(name: str | None, env: Mapping[str, str]) -> str:
     """Return the name of the palette: `name`, mono with NO_COLOR, light if the terminal says so, or dark."""
-    if name:
-        return name
-    if env.get("NO_COLOR"):
-        return "mono"
+    if name or env.get("NO_COLOR"):
+        return name or "mono"
     return "light" if env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else "dark"
 
 

@@ -91,10 +91,9 @@ class Terminal:
         self._is_ending, self._cause = False, None
         self._before = termios.tcgetattr(0)
         interrupting = () if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else (signal.SIGINT,)
-        for number in (*interrupting, *ENDING):
-            self._handlers[number] = signal.signal(number, self._end)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
-        self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
+        handlers: dict[signal.Signals, Any] = {signal.SIGTSTP: self._suspend, signal.SIGWINCH: self._resized}
+        for number, handler in (dict.fromkeys((*interrupting, *ENDING), self._end) | handlers).items():
+            self._handlers[number] = signal.signal(number, handler)
         try:
             self._take()
         except BaseException:
@@ -182,7 +181,7 @@ class Terminal:
         with contextlib.suppress(OSError):
             os.set_blocking(1, self._was_blocking)
 
-    def _resized(self) -> None:
+    def _resized(self, *_: object) -> None:
         self._stale = True
         self.wake()
 

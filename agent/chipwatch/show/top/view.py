@@ -80,8 +80,7 @@ class View:
     def press(self, key: str) -> None:
         """Act on a key, named as in `terminal.keys`."""
         self.message = ""
-        page = self.page
-        moves = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -FAR, "end": FAR}
+        moves = {"up": -1, "down": 1, "pageup": -self.page, "pagedown": self.page, "home": -FAR, "end": FAR}
         moves |= {"wheel up": -WHEEL, "wheel down": WHEEL}
         if self.typing:
             self._type(key)

@@ -101,9 +101,7 @@ class Watch:
             self._trouble = self._end_of_agent(child.returncode)
             log.warning("chipwatch: %s; what it read before is kept", self._trouble)
 
-    def __enter__(self) -> Self:
-        """Start the agent; raise RuntimeError if it cannot start."""
-        return self.start()
+    __enter__ = start
 
     def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> None:
         """End the agent."""

@@ -701,10 +701,7 @@ def test_an_unknown_group_is_reported_only_once(feed):
     made["neuron_runtime_data"][0]["report"]["links"] = [1]
     made["brand_new"] = {"x": 1}
     feed.tick(made)
-    assert feed.problems() == [
-        "the group power N of the system is unknown",
-        "the group links of a runtime is unknown",
-    ]
+    assert feed.problems() == ["the group power N of the system is unknown", "the group links of a runtime is unknown"]
     feed.tick(made)
     assert feed.problems() == []
 

@@ -255,10 +255,7 @@ def test_series_above_the_limit_are_left_out_and_reported():
 def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
     text = "".join(f"a{n} {n}\n" for n in range(100))
     points, problems = reader(max_series=1, filters=("none",)).read(answer(text), NOW)
-    assert (points, problems) == (
-        [],
-        ["the page has more than 20 lines (20 x max_series); the rest is left out"],
-    )
+    assert (points, problems) == ([], ["the page has more than 20 lines (20 x max_series); the rest is left out"])
 
 
 def test_lines_with_timestamps_are_parsed_once(monkeypatch):

@@ -531,10 +531,7 @@ def test_impossible_values_are_absent(begin, v6e, service):
         DUTY: response([(0, 100.5), (1, float("nan")), (2, -1.0), (3, 0.0)]),
     }
     begin()
-    assert tick(v6e) == (
-        {"0": {"tpu.memory.total": 4, "tpu.memory.used": 5}, "3": {"tpu.duty_cycle": 0.0}},
-        [],
-    )
+    assert tick(v6e) == ({"0": {"tpu.memory.total": 4, "tpu.memory.used": 5}, "3": {"tpu.duty_cycle": 0.0}}, [])
 
 
 def test_the_contract_is_kept(v6e, service):

@@ -167,12 +167,7 @@ def test_a_row_that_makes_no_sense_is_set_aside_and_the_others_stay(path, change
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE ledger SET points = 'three'",
-        "UPDATE ledger SET entry = x'00'",
-        "UPDATE chunk SET key = -1",
-    ],
+    "change", ["UPDATE ledger SET points = 'three'", "UPDATE ledger SET entry = x'00'", "UPDATE chunk SET key = -1"]
 )
 def test_corrupt_rows_are_a_database_error(path, change):
     with closing(Store(path)) as store:

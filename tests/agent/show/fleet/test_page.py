@@ -68,7 +68,7 @@ def test_a_gpu_whose_utilization_is_not_a_number_is_there_and_its_use_is_not_kno
     page = "".join(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{n}"}} {value}\n' for n, value in enumerate(values))
     node = summarise("n", NodePageReader().read(page.encode()), 1.0)
     assert (node.busy, node.utilization, node.idle) == (busy, utilization, idle)
-    assert (COLUMNS[2].cell(node)[0] == "-") is (busy is None), "a dash, and not zero"
+    assert (COLUMNS[1].cell(node)[0] == "-") is (busy is None), "a dash, and not zero"
 
 
 def test_a_fraction_shows_that_a_page_of_dcgm_is_of_0_to_1():

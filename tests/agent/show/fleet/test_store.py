@@ -1,13 +1,17 @@
 """The fleet from a store with Prometheus' API; tests/proof/test_fleet.py asks a real one."""
 
-from contextlib import closing
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import pytest
 from tests.doubles.promql import PromqlDouble
 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.show.fleet import store
+from chipwatch.show.fleet.node import FleetNode
 from chipwatch.show.fleet.poll import Access, complete
+from chipwatch.show.fleet.program import FleetTop
+from chipwatch.show.fleet.screen import compose
 from chipwatch.show.fleet.store import PromClient, PromStore, StoreFault
 
 LONG = 60.0
@@ -24,14 +28,22 @@ def sample(name, value, **labels):
     return {"__name__": name, "instance": "n1:9465", "job": "chipwatch", **labels}, value
 
 
-def fleet(answers):
-    with PromqlDouble(answers) as double:
-        source = PromStore(double.url, Access(), 5.0, lambda: None)
+@contextmanager
+def started(double, by="", interval=5.0):
+    """Yield a store that was asked once."""
+    with double:
+        source = PromStore(f"{double.url}/prometheus/", Access(), interval, lambda: None, by)
+        assert source.trouble == "127.0.0.1: no answer yet"
         source.start()
-        nodes = {node.node: node for node in complete(source, LONG)}
+        complete(source, LONG)
+        yield source
         source.close()
+
+
+def fleet(answers):
+    with started(PromqlDouble(answers)) as source:
         assert not source.trouble
-    return nodes
+        return {node.node: node for node in source.lines()}
 
 
 def test_native_names_make_the_line_of_a_node():
@@ -125,7 +137,7 @@ def test_an_answer_of_more_series_than_a_fleet_has_is_refused_before_one_is_made
     with (
         PromqlDouble(body=body) as double,
         closing(PromClient(double.url, Access())) as client,
-        pytest.raises(StoreFault, match="series, or too many labels"),
+        pytest.raises(StoreFault, match="series, too many labels or values"),
     ):
         client.ask("up", 5000)
 
@@ -133,12 +145,9 @@ def test_an_answer_of_more_series_than_a_fleet_has_is_refused_before_one_is_made
 def test_the_answers_of_a_round_have_one_bound_together(monkeypatch):
     monkeypatch.setattr(store, "MAX_ROWS", 100)
     used = [sample("gpu_utilization_ratio", 0.9, gpu="0", instance=f"n{number}") for number in range(70)]
-    with PromqlDouble({USED: used, "gpu_power_watts or": used}) as double:
-        source = PromStore(double.url, Access(), 5.0, lambda: None)
-        source.start()
-        assert complete(source, LONG) == []
-        source.close()
-    assert source.trouble == "127.0.0.1: its answers have more than 100 series, or too many labels"
+    with started(PromqlDouble({USED: used, "gpu_power_watts or": used})) as source:
+        assert source.lines() == []
+    assert source.trouble == "127.0.0.1: its answers have more than 100 series, too many labels or values"
 
 
 def test_series_that_no_query_asked_for_make_no_verdict():
@@ -149,31 +158,53 @@ def test_series_that_no_query_asked_for_make_no_verdict():
 
 def test_a_store_that_answers_in_part_or_not_at_all_says_so():
     text = '{"status":"success","warnings":["PromQL info: x","2 of 3 stores"],"data":{"result":[]}}'
-    with PromqlDouble(body=text.encode()) as double:
-        source = PromStore(double.url, Access(), 5.0, lambda: None)
-        assert source.trouble == "127.0.0.1: no answer yet"
-        source.start()
-        complete(source, LONG)
-        source.close()
+    with started(PromqlDouble(body=text.encode())) as source:
+        pass
     assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
 
 
 def test_a_label_of_any_series_groups_the_nodes():
     used = sample("gpu_utilization_ratio", 0.9, gpu="0", rack="7")
-    with PromqlDouble({USED: [used], "target_info": [({"instance": "n2:9465", "rack": "8"}, 1)]}) as double:
-        source = PromStore(double.url, Access(), 5.0, lambda: None, "rack")
-        source.start()
-        assert [node.node for node in complete(source, LONG)] == ["n1"], "target_info alone makes no node"
-        source.close()
+    with started(
+        PromqlDouble({USED: [used], "target_info": [({"instance": "n2:9465", "rack": "8"}, 1)]}), "rack"
+    ) as source:
+        assert [node.node for node in source.lines()] == ["n1"], "target_info alone makes no node"
     assert source.labels == {"n1": ["7"], "n2": ["8"]}
 
 
+def test_a_graph_begins_with_the_last_hour_of_the_store_and_has_gaps_without_samples():
+    past = {22: "50", 3: "0", 1: "NaN", 0: "100", 30: "100", -5: "100"}
+    other = {"instance": "10.0.0.2:9465", "host_name": "n2"}
+    used = [sample("gpu_utilization_ratio", 0.9, gpu="0"), sample("gpu_utilization_ratio", 0, gpu="0", **other)]
+    hour = [({"instance": "n1:9465"}, past), ({"instance": "10.0.0.2:9400"}, {4: "0"})]
+    top = FleetTop(SimpleNamespace(by="verdict"), None, {})
+    with started(double := PromqlDouble({USED: used, "avg_over_time": hour}), interval=LONG) as source:
+        source.recall()
+        top.take(SimpleNamespace(asked=source))
+    assert (double.paths[-1], double.spans[-1]["step"]) == ("/prometheus/api/v1/query_range", "150")
+    lines = compose(top._nodes, top.view, (120, 24), "", clock=float(double.spans[-1]["end"]))
+    group, second, first = ("".join(text for text, _ in line) for line in lines[4:7])
+    assert "⡄        ⢀ ⣿ " in first, "50 % an hour ago, then no sample, 0 %, a gap, 100 %, and now 90 %"
+    assert "         ⡀ ⢀ " in second, "0 % is a dot"
+    assert "⡄        ⣀ ⣧ " in group, "it has the mean of its nodes"
+
+
+@pytest.mark.parametrize(("status", "body"), [
+    (404, b"x"), (200, b"<html>"), (200, b"x" * (10 << 20)), (200, b'{"status":"success","data":{"result":[{"metric":{},"values":[1]}]}}'),
+    (200, b'{"status":"success","data":{"result":[{"metric":{},"values":[[1,"0"]%b]}]}}' % (b',[1,"0"]' * 200)),
+], ids=["404", "a page", "10 MB", "no pairs", "more points than nodes have"])  # fmt: skip
+def test_without_the_last_hour_of_the_store_there_is_a_note(status, body):
+    with PromqlDouble(status=status, body=body) as double:
+        source = PromStore(double.url, Access(), LONG, lambda: None)
+        source._lines["n1"] = FleetNode("n1")
+        source.recall()
+    assert [*source.hour] == []
+    assert source.trouble.startswith("graphs begin now: 127.0.0.1: ")
+
+
 def test_no_query_selects_by_a_pattern_of_names_or_has_a_rate_of_the_cpus():
-    with PromqlDouble() as double:
-        source = PromStore(f"{double.url}/prometheus/", Access(), 5.0, lambda: None)
-        source.start()
-        complete(source, LONG)
-        source.close()
+    with started(double := PromqlDouble()):
+        pass
     assert set(double.paths) == {"/prometheus/api/v1/query"}
     assert len(double.queries) == 9
     assert not [query for query in double.queries if "__name__" in query or "{}" in query]
@@ -188,7 +219,7 @@ def test_a_store_that_refuses_is_named():
 
 def test_values_that_are_not_finite_are_left_out():
     with PromqlDouble({"up": [({"a": "1"}, "NaN"), ({"a": "2"}, "+Inf"), ({"a": "3"}, "2")]}) as double:
-        assert [value for _, value in ask(double, "up")] == [2]
+        assert [value for _, value, _ in ask(double, "up")] == [2]
 
 
 def test_a_token_is_read_for_each_question_and_goes_by_https_or_to_this_machine_only(tmp_path):

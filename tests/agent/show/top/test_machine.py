@@ -80,12 +80,10 @@ def test_memory_by_category_is_summed_for_each_tick():
 
 
 def test_a_throttle_is_a_letter_until_a_reading_without_it():
-    dims = {"gpu": "0"}
-    made = machine(
-        rise("gpu.throttled", 0.4, **dims, reason="thermal"), rise("gpu.throttled", 0.0, **dims, reason="power")
-    )
+    both = ("thermal", 0.4), ("power", 0.0)
+    made = machine(*(rise("gpu.throttled", seconds, gpu="0", reason=reason) for reason, seconds in both))
     assert made.devices[0].flags == "T"
-    made.take([rise("gpu.throttled", 0.0, AT + 10 * S, **dims, reason="thermal")], AT + 10 * S)
+    made.take([rise("gpu.throttled", 0.0, AT + 10 * S, gpu="0", reason="thermal")], AT + 10 * S)
     assert made.devices[0].flags == ""
 
 
@@ -148,9 +146,8 @@ def test_a_device_that_falls_silent_says_so_and_its_figures_end_later():
 def test_a_counter_of_the_host_is_shown_as_a_rate():
     made = machine(rise("network.received", 500.0))
     assert made.of_host("network.received") == 500.0
-    assert (
-        machine(Datapoint(counter("network.sent", "By", "N."), 5.0, Dimensions(), AT)).of_host("network.sent") is None
-    )
+    first = Datapoint(counter("network.sent", "By", "N."), 5.0, Dimensions(), AT)
+    assert machine(first).of_host("network.sent") is None
 
 
 def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():

@@ -131,13 +131,12 @@ def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
             jobs.setdefault(key, defaultdict(list))[name].append(curve)
     for key, curves in sorted(jobs.items()):
         states, idle = sums.totals(curves["job.gpu.time"], "state"), sums.totals(curves["job.gpu.idle.time"], "cause")
-        total = sum(states.values())
-        longest = sorted((item[::-1] for item in idle.items() if item[1] >= 1), reverse=True)
+        total, (most, cause) = sum(states.values()), max((item[::-1] for item in idle.items()), default=(0.0, ""))
         yield {
             **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
             **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
-            "idle most by": next((f"{amounts.plain(cause)} {duration(time, 2)}" for time, cause in longest), None),
+            "idle most by": f"{amounts.plain(cause)} {duration(most, 2)}" if most >= 1 else None,
             **_cells(curves, "job"),
         }
 
