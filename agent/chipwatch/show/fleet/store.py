@@ -118,13 +118,13 @@ class PromClient:
         if answer.body.count(b"{") > 2 * most + 9 or answer.body.count(b",") > MAX_LABELS * most + 9:
             raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, too many labels or values")
         try:
-            told = msgspec.json.decode(answer.body, type=StoreAnswer)
-            found = [(row.metric, float(text), at) for row in told.data.result for at, text in (row.value, *row.values)]
+            reply = msgspec.json.decode(answer.body, type=StoreAnswer)
+            rows = [(row.metric, float(text), at) for row in reply.data.result for at, text in (row.value, *row.values)]
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
-        if texts := [text for text in told.warnings if not text.startswith("PromQL info")]:
+        if texts := [text for text in reply.warnings if not text.startswith("PromQL info")]:
             self.warning = f"{self._host} warns: {one_line(texts[0], 200)}"
-        return [sample for sample in found if isfinite(sample[1])]
+        return [sample for sample in rows if isfinite(sample[1])]
 
     def close(self) -> None:
         """Close the connection."""
