@@ -91,7 +91,7 @@ def unpacked(version: str) -> list[tuple[bool, str]]:
     """Return whether the programs of the deb and of the archive work where they are unpacked."""
     results = []
     for pattern, command, program in (
-        (f"chipwatch_{version}_*.deb", ("dpkg-deb", "--extract"), "opt/chipwatch/chipwatch"),
+        (f"chipwatch_{version}_*.deb", ("dpkg-deb", "--extract"), "usr/lib/chipwatch/chipwatch"),
         (f"chipwatch-{version}-linux-*.tar.gz", ("tar", "--strip-components=1", "-xf"), "bin/chipwatch"),
     ):
         (path,) = DIST.glob(pattern)

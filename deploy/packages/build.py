@@ -34,7 +34,7 @@ PROGRAM = f"/{FOLDER}/chipwatch"
 GOOGLE = ("google", "grpc", "grpc_status", "proto", "cryptography", "requests", "certifi", "charset_normalizer", "idna",
           "opentelemetry", "pyasn1", "pyasn1_modules")  # fmt: skip
 """The modules that chipwatch-google has: google-cloud-monitoring with what it needs, and grpcio."""
-OF_GOOGLE = (*GOOGLE, "_cffi_backend", "libstdc++.so")
+OF_GOOGLE = (*GOOGLE, "_cffi_backend")
 """How the names of its files begin."""
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
 """The time of every file in a form (s); dpkg-deb and rpmbuild take it from the environment."""
@@ -90,11 +90,10 @@ def main() -> None:
             if "archive" in words.form:
                 print(*build_archives(program, version, words.out))
             trees = lay_out(program, work / "tree"), work / "google"
-            least = glibc(trees[0])
             take_apart(*trees)
             for form, build in (("deb", build_debs), ("rpm", build_rpms)):
                 if form in words.form:
-                    print(*build(*trees, version, least, words.out), sep="\n")
+                    print(*build(*trees, version, words.out), sep="\n")
 
 
 def freeze(form: str, work: Path) -> Path:
@@ -167,11 +166,11 @@ def glibc(tree: Path) -> str:
     """Return the least version of glibc that every library of a tree runs with."""
     names = (path.read_bytes() for path in (tree / FOLDER).rglob("*") if path.is_file() and not path.is_symlink())
     found = {tuple(map(int, mark.split(b"."))) for data in names if data[:4] == b"\x7fELF"
-             for mark in re.findall(rb"\0GLIBC_(2\.\d+)\0", data)}  # fmt: skip
+             for mark in re.findall(rb"\0GLIBC_(2\.\d+)(?=\0)", data)}  # fmt: skip
     return ".".join(map(str, max(found)))
 
 
-def build_debs(tree: Path, google: Path, version: str, least: str, out: Path) -> list[Path]:
+def build_debs(tree: Path, google: Path, version: str, out: Path) -> list[Path]:
     """Return the packages for Debian and Ubuntu; needs dpkg-deb."""
     scripts = {
         "preinst": BEFORE,
@@ -179,22 +178,23 @@ def build_debs(tree: Path, google: Path, version: str, least: str, out: Path) ->
         "prerm": f'if [ "$1" = remove ]; then\n{STOP}fi\n',
         "postrm": RELOAD + f'if [ "$1" = purge ]; then\n{FORGET}fi\n',
     }
-    own = {"Version": version, "Depends": f"libc6 (>= {least})", "Description": _described(SUMMARY, ABOUT)}
-    needs = {"Depends": f"chipwatch (= {version})", "Description": _described(OF_GOOGLE_SUMMARY, OF_GOOGLE_ABOUT)}
-    return [
-        _deb(tree, {"Package": "chipwatch", **own}, scripts, out),
-        _deb(google, {"Package": "chipwatch-google", **own, **needs}, {"postinst": AFTER_UPDATE}, out),
-    ]
+    own = {"Package": "chipwatch", "Depends": "libgcc-s1", "Description": _described(SUMMARY, ABOUT)}
+    others = {
+        "Package": "chipwatch-google", "Depends": f"chipwatch (= {version}), libstdc++6",
+        "Description": _described(OF_GOOGLE_SUMMARY, OF_GOOGLE_ABOUT),
+    }  # fmt: skip
+    return [_deb(tree, version, own, scripts, out), _deb(google, version, others, {"postinst": AFTER_UPDATE}, out)]
 
 
-def _deb(tree: Path, fields: dict[str, str], scripts: dict[str, str], out: Path) -> Path:
+def _deb(tree: Path, version: str, fields: dict[str, str], scripts: dict[str, str], out: Path) -> Path:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    package = out / f"{fields['Package']}_{fields['Version']}_{machine}.deb"
+    package = out / f"{fields['Package']}_{version}_{machine}.deb"
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "root")
         shutil.copytree(tree, root, symlinks=True)
         size = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir()) // 1024
-        known = {"Architecture": machine, "Maintainer": "the maintainers of chipwatch <security@chipwatch.invalid>",
+        known = {"Depends": f"libc6 (>= {glibc(tree)}), {fields['Depends']}", "Version": version,
+                 "Architecture": machine, "Maintainer": "the maintainers of chipwatch <security@chipwatch.invalid>",
                  "Section": "admin", "Priority": "optional", "Installed-Size": str(size)}  # fmt: skip
         lines = (f"{name}: {value}\n" for name, value in (fields | known).items())
         _write(root / "DEBIAN/control", "".join(lines))
@@ -211,11 +211,11 @@ def _described(summary: str, about: str) -> str:
     return "\n ".join((summary, *about.splitlines()))
 
 
-def build_rpms(tree: Path, google: Path, version: str, least: str, out: Path) -> list[Path]:
+def build_rpms(tree: Path, google: Path, version: str, out: Path) -> list[Path]:
     """Return the packages for Amazon Linux, Red Hat and SUSE; needs rpmbuild."""
     apart = sorted(f"/{FOLDER}/_internal/{path.name}" for path in (google / FOLDER / "_internal").iterdir())
     words = {
-        "version": version, "tree": tree, "google_tree": google, "glibc": least, "folder": f"/{FOLDER}",
+        "version": version, "tree": tree, "google_tree": google, "glibc": glibc(tree), "google_glibc": glibc(google), "folder": f"/{FOLDER}",
         "about": ABOUT, "google_summary": OF_GOOGLE_SUMMARY, "google_about": OF_GOOGLE_ABOUT, "google": "\n".join(apart),
         "not_google": "\n".join(f"%exclude {path}" for path in apart), "before": BEFORE, "after_install": RELOAD,
         "after_google": AFTER_UPDATE,
