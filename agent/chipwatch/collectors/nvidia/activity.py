@@ -22,6 +22,8 @@ SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
 """Reasons for low clocks (nvml.h) that count as throttling: hardware, heat by software or hardware, power brake."""
 SAMPLES_OF: Final = tuple(Struct(f"Q{code}0Q") for code in TYPES)
 """nvmlSample_t: time (us) and value, by the type of the value."""
+STILL: Final = 5 * SECOND
+"""Longest time (ns) between two steps of an energy counter that works."""
 SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
 
 
@@ -31,6 +33,8 @@ class Activity:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._last: int | None = None
+        self._unpaid = 0
+        """Time (ns) whose energy is not returned yet: a counter grows in steps."""
         self._thermal = self._joules = 0.0
         self._samples = Rows(SAMPLES_OF[0])
         self.basis = ""
@@ -45,7 +49,8 @@ class Activity:
                 yield DeviceActivity(part.dims, lost=True, slices=part.slices or 1 / len(gpu.parts))
             return
         elapsed, self._last = now - self._last if self._last is not None else 0, now
-        throttled, energy = self._throttled(elapsed), self._energy(elapsed)
+        self._unpaid += elapsed
+        throttled, energy = self._throttled(elapsed), self._energy()
         for part in gpu.parts:
             active, idle = self._active(part, now)
             slices = self._slices(part)
@@ -88,13 +93,15 @@ class Activity:
         hot = min(1.0, max(0.0, counted - before) / elapsed) if elapsed else 0.0
         return 1.0 if now & POWER_BRAKE else hot
 
-    def _energy(self, elapsed: int) -> float | None:
-        """Return the joules since the last reading: by the counter if it grows, otherwise by power; None if unknown."""
+    def _energy(self) -> float | None:
+        """Return the joules since the last reading: by the counter if it works, otherwise by power; None if unknown."""
         joules, watts = self._gpu.now.joules, self._gpu.now.watts
         before, self._joules = self._joules, joules or 0.0
-        if joules is not None and elapsed and 0 < before < joules:
+        if joules is not None and (0 < before < joules or (before == joules and self._unpaid < STILL)):
+            self._unpaid *= before == joules
             return joules - before
-        return None if watts is None else watts * elapsed / SECOND
+        unpaid, self._unpaid = self._unpaid, 0
+        return None if watts is None else watts * unpaid / SECOND
 
     def _slices(self, part: Part) -> float:
         """Return the share of the GPU's compute slices that an instance has; 1 for a whole GPU."""

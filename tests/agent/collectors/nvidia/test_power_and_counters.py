@@ -88,17 +88,25 @@ def test_power_that_no_gpu_can_draw_is_not_derived_from_the_energy(gpu, garbage)
     assert read[ENERGY] == (6_400 if garbage > 2**60 else (garbage + 1_400_000) / 1e3)
 
 
-def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
-    watched = gpu(Level.BASIC)
-    charged = []
-    for energy in (5_000_000, 6_000_000, 2**63, 7_500_000, 8_000_000):
+def charged(watched, *energies):
+    """Return the joules of each reading of a counter (mJ), one each two seconds."""
+    for energy in energies:
         watched.after(2, f83=energy)
         (activity,) = watched.collector._gpus.activity()
-        charged.append(activity.energy)
-    assert charged[1] == 1000
-    assert charged[2] > 0
-    assert max(charged) <= 2000
-    assert charged[4] == 500
+        yield activity.energy
+
+
+def test_energy_is_charged_once_where_the_counter_grows_in_steps_and_by_power_where_it_stands_still(gpu):
+    joules = [*charged(gpu(Level.BASIC), 5_000_000, 5_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000)]
+    assert joules == pytest.approx([0, 0, 2000, 0, 0, 6 * 631.95])
+
+
+def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
+    joules = [*charged(gpu(Level.BASIC), 5_000_000, 6_000_000, 2**63, 7_500_000, 8_000_000)]
+    assert joules[1] == 1000
+    assert joules[2] > 0
+    assert max(joules) <= 2000
+    assert joules[4] == 500
 
 
 def test_an_energy_counter_that_jumps_starts_again_and_gives_no_power(gpu):
