@@ -356,8 +356,11 @@ def _taken(seen: Seen, sink: str) -> tuple[Counter[Any], set[Any], int, list[Any
             (key.type.partition("chipwatch/")[2], dict(key.labels).get("gpu")) for key, ps in stored for _ in ps
         )
         named = {(p.metric.name.replace(".", "/"), p.dims.get("gpu")) for p, *_ in due}
-        refused = [entry for entry in books(seen.folder / "state" / "google.db")[0] if entry.startswith("rejected")]
-        return got, named, servers.google.count["stored"], refused if not (seen.jumps or seen.is_disk_bad) else []
+        told = books(seen.folder / "state" / "google.db")[0]
+        # An agent that has lost an answer, and then the points to send again, does not know what its service has.
+        is_blind = seen.jumps or seen.is_disk_bad or "dropped:spool full" in told
+        refused = [] if is_blind else [of for of in told if of.startswith("rejected")]
+        return got, named, servers.google.count["stored"], refused
     return Counter(), set(), 0, []
 
 

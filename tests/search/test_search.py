@@ -13,8 +13,16 @@ from tests.search.run import run
 
 QUICK = 60.0
 KEPT = [line.partition("#")[0].strip() for line in Path(__file__).with_name("seeds.txt").read_text().splitlines()]
-OTHERS = {"corruptions": corruptions.run, "deliveries": deliveries.run}
-TRIALS = [line for line in KEPT if line.partition(" ")[0] in OTHERS]
+PARTS = {part.__name__.rpartition(".")[2]: part.run for part in (configurations, corruptions, deliveries, inputs)}
+TRIALS = [line for line in KEPT if line.partition(" ")[0] in PARTS]
+
+
+def searched(part, trials, seed=1, first=0):
+    """Run trials of a part of the search, in which nothing may fail; return the figures."""
+    figures = Figures(part, int(seed), trials, QUICK, first=int(first))
+    PARTS[part](figures)
+    assert figures.failures == []
+    return figures.counts
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files that a process writes are known by /proc")
@@ -26,9 +34,7 @@ def test_lives_that_broke_a_property_once_break_none(seed):
 @pytest.mark.parametrize("line", TRIALS)
 def test_a_trial_that_broke_a_property_once_breaks_none(line):
     part, seed, trial = line.split()
-    figures = Figures(part, int(seed), 1, QUICK, first=int(trial))
-    OTHERS[part](figures)
-    assert figures.failures == []
+    searched(part, 1, seed, trial)
 
 
 def test_a_plan_without_a_part_is_the_same_in_all_others_and_is_written_as_a_line():
@@ -42,30 +48,19 @@ def test_a_plan_without_a_part_is_the_same_in_all_others_and_is_written_as_a_lin
 
 
 def test_a_spool_that_rots_delivers_no_altered_value():
-    figures = Figures("corruptions", 1, 60, QUICK)
-    corruptions.run(figures)
-    assert figures.failures == []
-    assert figures.counts["delivered"] > 1000
+    assert searched("corruptions", 60)["delivered"] > 1000
 
 
 def test_a_delivery_that_goes_wrong_in_any_way_loses_and_doubles_nothing():
-    figures = Figures("deliveries", 1, 40, QUICK)
-    deliveries.run(figures)
-    assert figures.failures == []
-    assert figures.counts["delivered"] > 1000
+    assert searched("deliveries", 40)["delivered"] > 1000
 
 
 def test_changed_captures_raise_nothing_that_is_not_documented():
-    figures = Figures("inputs", 1, 6_000, QUICK)
-    inputs.run(figures)
-    assert figures.failures == []
+    searched("inputs", 6_000)
 
 
 def test_any_configuration_is_valid_or_gives_one_line():
-    figures = Figures("configurations", 1, 60, QUICK)
-    configurations.run(figures)
-    assert figures.failures == []
-    assert figures.counts.keys() == {"config", "line"}
+    assert searched("configurations", 60).keys() == {"config", "line"}
 
 
 def test_a_trial_can_be_repeated_alone():

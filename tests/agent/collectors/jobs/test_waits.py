@@ -161,7 +161,8 @@ def test_threads_without_children_are_asked_again_after_ten_seconds(tmp_path):
 
 @pytest.mark.skipif(not (PROC / "self/syscall").exists(), reason="the kernel has no /proc/PID/syscall")
 def test_a_process_that_waits_for_bytes_of_a_connection_waits_for_the_network(start, until):
-    assert waited(start(RECEIVES), until, ("wait_woken", "sk_wait_data")) == "network"
+    pid = start(RECEIVES)  # which waits also before it receives, as it connects
+    until(lambda: waited(pid, until, ("wait_woken", "sk_wait_data")) == "network")
 
 
 def test_a_process_to_which_bytes_come_does_not_wait_for_the_network(start, until):
@@ -174,7 +175,7 @@ def test_a_process_that_polls_for_an_answer_waits_for_the_network(start, until):
     time.sleep(0.6)
     if not unanswered_sockets(0.1):
         pytest.skip("sock_diag does not answer")
-    assert waited(pid, until, ("poll_", "do_"), 0.3) == "network"
+    until(lambda: waited(pid, until, ("poll_", "do_"), 0.3) == "network")
 
 
 @pytest.mark.parametrize("program", [IDLES, PIPE])

@@ -151,7 +151,7 @@ def route(sink=None, seconds=0, chosen=None, budget=None, **timing):
 
 
 def owed(out):
-    return told(out.spool.take(1000)[0])
+    return told(out.spool.take(1000)[0][0])
 
 
 def test_a_window_is_copied_when_it_ends():
