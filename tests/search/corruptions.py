@@ -89,8 +89,8 @@ def spoil(dice: Random, files: dict[str, bytes], others: dict[str, bytes]) -> It
         yield f"{what} {name or 'db'}"
 
 
-def drain(spool: Spool, dice: Random) -> Iterator[Datapoint]:
-    """Deliver all that is owed, as a worker does."""
+def drain(spool: Spool, dice: Random, few: int) -> Iterator[Datapoint]:
+    """Deliver all that is owed, as a worker does; `few`: points that a damaged ledger has not counted."""
     withheld = 0
     while spool.ledger.spooled and withheld < 50:
         try:
@@ -102,7 +102,7 @@ def drain(spool: Spool, dice: Random) -> Iterator[Datapoint]:
             assert common == COMMON, f"the dimensions are {common}"
             yield from points
             spool.acknowledge({"sent": len(points)})
-        assert spool.ledger.balance() == 0, f"the ledger is off: {spool.ledger}"
+        assert -few <= spool.ledger.balance() <= 0, f"the ledger is off: {spool.ledger}"
 
 
 def trial(dice: Random, folder: Path, ours: Template, others: Template) -> Counter[str]:
@@ -113,11 +113,12 @@ def trial(dice: Random, folder: Path, ours: Template, others: Template) -> Count
         (folder / f"test.db{end}").write_bytes(data)
     try:
         spool = Spool("test", folder / "test.db")
-        assert spool.ledger.balance() == 0, f"the ledger is off at the start: {spool.ledger}"
+        few, reasons = -spool.ledger.balance(), {*spool.ledger.dropped}
+        assert few >= 0 and reasons <= {"unreadable"}, f"the ledger is off at the start: {spool.ledger}"  # noqa: PT018
         fresh = window(10**6)
         known = others.points | ours.points | {_key(point): point for point in fresh}
         spool.append(fresh, COMMON)
-        delivered = [*drain(spool, dice)]
+        delivered = [*drain(spool, dice, few)]
         for point in delivered:
             assert known.get(_key(point)) == point, f"altered: {point}"
         assert {*map(_key, fresh)} <= {*map(_key, delivered)}, "points that came later are lost"
@@ -126,7 +127,7 @@ def trial(dice: Random, folder: Path, ours: Template, others: Template) -> Count
         if (folder / "test.db").exists():
             ledger, owed = books(folder / "test.db")
             left = ledger.pop("collected", 0) - sum(ledger.values()) - owed
-            assert left == 0, f"the file's ledger is off by {left}: {ledger}, {owed} owed"
+            assert -few <= left <= 0, f"the file's ledger is off by {left}: {ledger}, {owed} owed"
             least = 0 if spool.file.faults["corrupt"] else min(ASIDE, spool.file.faults["unreadable"] - 1)
             with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(folder / "test.db")) as db:
                 ((aside,),) = db.execute("SELECT count(*) FROM aside")  # which may be damaged, too
