@@ -49,8 +49,7 @@ class Activity:
                 yield DeviceActivity(part.dims, lost=True, slices=part.slices or 1 / len(gpu.parts))
             return
         elapsed, self._last = now - self._last if self._last is not None else 0, now
-        self._unpaid += elapsed
-        throttled, energy = self._throttled(elapsed), self._energy()
+        throttled, energy = self._throttled(elapsed), self._energy(elapsed)
         for part in gpu.parts:
             active, idle = self._active(part, now)
             slices = self._slices(part)
@@ -93,14 +92,15 @@ class Activity:
         hot = min(1.0, max(0.0, counted - before) / elapsed) if elapsed else 0.0
         return 1.0 if now & POWER_BRAKE else hot
 
-    def _energy(self) -> float | None:
+    def _energy(self, elapsed: int) -> float | None:
         """Return the joules since the last reading: by the counter if it works, otherwise by power; None if unknown."""
         joules, watts = self._gpu.now.joules, self._gpu.now.watts
         before, self._joules = self._joules, joules or 0.0
-        if joules is not None and (0 < before < joules or (before == joules and self._unpaid < STILL)):
-            self._unpaid *= before == joules
-            return joules - before
-        unpaid, self._unpaid = self._unpaid, 0
+        unpaid = self._unpaid + elapsed
+        is_between_steps = joules == before and unpaid < STILL
+        self._unpaid = unpaid if is_between_steps else 0
+        if is_between_steps or 0 < before < self._joules:
+            return self._joules - before
         return None if watts is None else watts * unpaid / SECOND
 
     def _slices(self, part: Part) -> float:
